@@ -1,0 +1,9 @@
+//! What an API object may look like, and everything that follows from that alone.
+//!
+//! One description of types, the [`graph`], drives all of it: reading JSON the way Go's decoders do ([`codec`]),
+//! protobuf request bodies ([`protobuf`]), strategic merge patches ([`strategic`]), server-side apply and managed fields
+//! ([`apply`]), the OpenAPI documents ([`openapi`]) and custom resources ([`structural`]).
+//!
+//! Nothing here does I/O, reads the clock or knows about HTTP. Start reading at [`graph`].
+
+pub mod graph;
