@@ -1,1 +1,2 @@
-
+//! The Kubernetes API over a store.
+pub mod registry;

@@ -1,0 +1,1 @@
+//! The syntax of names, labels and annotations, with upstream's explanations.

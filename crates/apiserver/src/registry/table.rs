@@ -1,0 +1,1 @@
+//! Cells of `kubectl get`: ages, ready counts and the like.
