@@ -176,11 +176,13 @@ impl State {
     pub fn compact(&mut self, revision: u64, limit: usize) -> Vec<Arc<Event>> {
         let revision = revision.min(self.revision);
         let mut dropped = Vec::new();
-        while self.compacted < revision && dropped.len() < limit {
-            match self.drop_oldest() {
-                Some(event) => dropped.push(event),
-                None => self.compacted = revision,
+        while dropped.len() < limit {
+            let oldest = self.revision + 1 - self.order.len() as u64;
+            if oldest > revision {
+                self.compacted = self.compacted.max(revision);
+                break;
             }
+            dropped.extend(self.drop_oldest());
         }
         dropped
     }

@@ -100,8 +100,8 @@ impl Volume {
         }
         let mut bytes = vec![0; len as usize];
         self.file.read(0, &mut bytes)?;
-        let blank = |part: Option<&[u8]>| part.is_none_or(|part| part.iter().all(|byte| *byte == 0));
-        if !blank(bytes.get(..MAGIC_BYTES)) || !blank(bytes.get(HEADER_PAGE_BYTES..)) {
+        let magic_and_pages = bytes.iter().take(MAGIC_BYTES).chain(bytes.iter().skip(HEADER_PAGE_BYTES));
+        if magic_and_pages.into_iter().any(|byte| *byte != 0) {
             return Ok(false);
         }
         handle.set_len(0)?;

@@ -106,7 +106,6 @@ async fn damaged_files_are_refused_untouched_and_named() {
     ];
     for (what, bytes) in damage {
         fs::write(dir.path().join(FILE_NAME), bytes).unwrap();
-        println!("{what}");
         let error = refused(&dir);
         assert!(matches!(error, OpenError::Corrupt { .. }), "{what}: {error}");
         assert!(error.to_string().contains(FILE_NAME), "{what}: {error}");
