@@ -117,13 +117,13 @@ func (g *generator) print(name string, t reflect.Type) {
 			continue
 		}
 		if field.Anonymous && tag[0] == "" {
-			fmt.Fprintf(g.out, "+ %s %s\n", number(field), g.typeText(field.Type))
+			fmt.Fprintf(g.out, "  + %s %s\n", number(field), g.typeText(field.Type))
 			continue
 		}
 		if tag[0] == "" {
 			fatal("%s.%s has no JSON name", name, field.Name)
 		}
-		fmt.Fprintf(g.out, "%s %s %s %s", tag[0], number(field), g.typeText(field.Type), presence(field, tag[1:]))
+		fmt.Fprintf(g.out, "  %s %s %s %s", tag[0], number(field), g.typeText(field.Type), presence(field, tag[1:]))
 		if required[tag[0]] {
 			fmt.Fprint(g.out, " required")
 		}

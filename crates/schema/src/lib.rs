@@ -6,4 +6,5 @@
 //!
 //! Nothing here does I/O, reads the clock or knows about HTTP. Start reading at [`graph`].
 
+pub mod builtin;
 pub mod graph;
