@@ -7,4 +7,8 @@
 //! Nothing here does I/O, reads the clock or knows about HTTP. Start reading at [`graph`].
 
 pub mod builtin;
+pub mod codec;
 pub mod graph;
+
+#[cfg(test)]
+mod golden;
