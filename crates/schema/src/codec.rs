@@ -12,10 +12,12 @@ mod encode;
 mod parse;
 mod time;
 
+pub(crate) use decode::zero;
 pub use decode::{DecodeError, decode};
+pub(crate) use encode::JSON_SCHEMA_PROPS;
 pub use encode::encode;
 pub use parse::{MAX_DEPTH, ParseError, parse};
-pub(crate) use time::{micro_time, whole_seconds};
+pub(crate) use time::{from_unix, render_micros, render_seconds};
 
 use std::fmt;
 

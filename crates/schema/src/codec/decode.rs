@@ -289,7 +289,7 @@ fn go_type(at: At) -> String {
 }
 
 /// Go's zero value as a list item or a map's value.
-pub(super) fn zero(at: At) -> Value {
+pub(crate) fn zero(at: At) -> Value {
     match at.ty() {
         Type::Struct(_) => Value::Object(serde_json::Map::new()),
         Type::Map(_) | Type::List(_) | Type::Any => Value::Null,

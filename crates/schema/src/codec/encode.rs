@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use super::decode::zero;
 use crate::graph::{At, Form, Presence, Scalar, Type};
 
-pub(super) const JSON_SCHEMA_PROPS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
+pub(crate) const JSON_SCHEMA_PROPS: &str = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps";
 
 /// Makes a decoded object look as Go writes it.
 pub fn encode(at: At, value: &mut Value) {

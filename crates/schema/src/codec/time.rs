@@ -8,7 +8,7 @@ use super::quote;
 /// Whole seconds, as `metav1.Time` is written; `None` for Go's zero time, which is written as `null`.
 pub fn whole_seconds(text: &str) -> Result<Option<String>, String> {
     let utc = Reader::new(text, "2006-01-02T15:04:05Z07:00").read(false)?;
-    Ok((!is_zero(utc)).then(|| render(utc)))
+    Ok((!is_zero(utc)).then(|| render_seconds(utc)))
 }
 
 /// Six digits of fraction, no more and no fewer, as `metav1.MicroTime` reads and is written.
@@ -17,24 +17,21 @@ pub fn micro_time(text: &str) -> Result<Option<String>, String> {
     Ok((!is_zero(utc) || utc.subsec_nanosecond() != 0).then(|| render_micros(utc)))
 }
 
-fn render(t: DateTime) -> String {
+pub fn render_seconds(t: DateTime) -> String {
     let (year, month, day) = (t.year(), t.month(), t.day());
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", t.hour(), t.minute(), t.second())
 }
 
 pub fn render_micros(t: DateTime) -> String {
-    let seconds = render(t);
+    let seconds = render_seconds(t);
     format!("{}.{:06}Z", seconds.trim_end_matches('Z'), t.subsec_nanosecond() / 1000)
 }
 
+/// UTC, if it is in a year that RFC 3339 can write.
 pub fn from_unix(seconds: i64, nanos: i32) -> Option<DateTime> {
     let timestamp = jiff::Timestamp::new(seconds, nanos).ok()?;
     let utc = Offset::UTC.to_datetime(timestamp);
     (0..=9999).contains(&utc.year()).then_some(utc)
-}
-
-pub fn render_seconds(t: DateTime) -> String {
-    render(t)
 }
 
 fn is_zero(t: DateTime) -> bool {
