@@ -1,1 +1,3 @@
+//! Names, values and rules of the Kubernetes API that every other crate may use.
 
+pub mod quantity;

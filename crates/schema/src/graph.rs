@@ -11,6 +11,9 @@ use std::collections::HashMap;
 pub struct Graph {
     types: Vec<Type>,
     names: HashMap<String, TypeId>,
+    forms: HashMap<TypeId, Form>,
+    embeds: HashMap<TypeId, Vec<Embed>>,
+    go_names: HashMap<TypeId, String>,
 }
 
 /// Index of a type in its [`Graph`].
@@ -63,6 +66,30 @@ pub enum Presence {
     Always,
     /// A struct held by value with `omitempty`, which Go ignores for structs: always written, `{}` when empty.
     Struct,
+    /// A pointer without `omitempty`: always written, `null` when absent.
+    Null,
+}
+
+/// What a [`Type::Any`] of a built-in kind is in Go, for the codecs: its JSON is free or nearly so, but its protobuf
+/// message is not. To merges and applies it is one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `runtime.RawExtension`, `metav1.FieldsV1`, apiextensions' `JSON`: JSON text in protobuf field 1.
+    Raw,
+    /// A schema or `true`/`false`.
+    SchemaOrBool,
+    /// A schema or a list of schemas.
+    SchemaOrArray,
+    /// A schema or a list of strings.
+    SchemaOrStrings,
+}
+
+/// A Go struct embedded in another: its fields are the outer one's in JSON, a message of its own in protobuf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Embed {
+    /// Protobuf field number in the outer struct; 0 where there is none (`TypeMeta`).
+    pub number: u32,
+    pub ty: TypeId,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -147,6 +174,33 @@ impl Graph {
     /// Replaces a type added before: how recursive types are closed.
     pub fn set(&mut self, id: TypeId, ty: Type) {
         self.types[id.0 as usize] = ty;
+    }
+
+    pub fn set_form(&mut self, id: TypeId, form: Form) {
+        self.forms.insert(id, form);
+    }
+
+    /// Of a [`Type::Any`].
+    pub fn form(&self, id: TypeId) -> Option<Form> {
+        self.forms.get(&id).copied()
+    }
+
+    pub fn set_embeds(&mut self, id: TypeId, embeds: Vec<Embed>) {
+        self.embeds.insert(id, embeds);
+    }
+
+    /// Of a struct. The fields of what is embedded are also among the struct's own, with number 0.
+    pub fn embeds(&self, id: TypeId) -> &[Embed] {
+        self.embeds.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    pub fn set_go_name(&mut self, id: TypeId, name: &str) {
+        self.go_names.insert(id, name.to_owned());
+    }
+
+    /// The Go name of a scalar, list or map type that has one (`v1.Protocol`): it appears in decoding errors.
+    pub fn go_name(&self, id: TypeId) -> Option<&str> {
+        self.go_names.get(&id).map(String::as_str)
     }
 
     pub fn get(&self, id: TypeId) -> &Type {

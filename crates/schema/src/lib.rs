@@ -6,5 +6,11 @@
 //!
 //! Nothing here does I/O, reads the clock or knows about HTTP. Start reading at [`graph`].
 
+pub mod builtin;
+pub mod codec;
 pub mod field;
 pub mod graph;
+pub mod protobuf;
+
+#[cfg(test)]
+mod golden;
