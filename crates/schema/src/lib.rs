@@ -6,4 +6,8 @@
 //!
 //! Nothing here does I/O, reads the clock or knows about HTTP. Start reading at [`graph`].
 
+pub mod apply;
+pub mod fieldset;
 pub mod graph;
+pub mod managed;
+pub mod strategic;
