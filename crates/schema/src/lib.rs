@@ -6,11 +6,15 @@
 //!
 //! Nothing here does I/O, reads the clock or knows about HTTP. Start reading at [`graph`].
 
+pub mod apply;
 pub mod builtin;
 pub mod codec;
 pub mod field;
+pub mod fieldset;
 pub mod graph;
+pub mod managed;
 pub mod protobuf;
+pub mod strategic;
 
 #[cfg(test)]
 mod golden;

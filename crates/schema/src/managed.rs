@@ -1,0 +1,420 @@
+//! `metadata.managedFields`: which client set which fields, kept up to date on every write.
+//!
+//! [`update`] is for creations, replacements and all patches but apply; [`crate::apply`] builds on the same entries. Both
+//! imitate upstream's field manager: an entry is told apart by manager, operation, subresource and, for updates, API
+//! version; a write takes the fields it changes from all other entries; its time moves only if it changed something; ten
+//! update entries are kept and the oldest merged into `ancient-changes`; names and the like belong to nobody.
+//!
+//! All versions of a kind are taken to have the same fields, so entries of other versions are compared as they are.
+//!
+//! # When to call
+//!
+//! As upstream: after decoding and defaulting, before mutating admission and before the kind's own preparation of the
+//! object. What admission and the server itself fill in (uid, generated labels) therefore belongs to nobody, and defaults
+//! belong to whoever created the object.
+
+use std::cmp::Ordering;
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::apply::compare::{Comparison, compare, zero};
+use crate::fieldset::{Set, equal, go_json};
+use crate::graph::At;
+
+#[cfg(test)]
+mod tests;
+
+/// Who writes, through what, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Manager<'a> {
+    /// The request's `fieldManager`, or what its user agent begins with.
+    pub name: &'a str,
+    /// Empty for the resource itself.
+    pub subresource: &'a str,
+    /// The version that the request speaks, `batch/v1`.
+    pub api_version: &'a str,
+    pub now: Timestamp,
+}
+
+/// What kind of write an entry stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+/// As many entries of updates are kept apart.
+const MAX_UPDATE_ENTRIES: usize = 10;
+
+/// Fields that identify the object or that only the server sets; nobody owns them.
+static UNOWNED: LazyLock<Set> = LazyLock::new(|| {
+    Set::fields(&[
+        &["apiVersion"],
+        &["kind"],
+        &["metadata"],
+        &["metadata", "name"],
+        &["metadata", "namespace"],
+        &["metadata", "creationTimestamp"],
+        &["metadata", "selfLink"],
+        &["metadata", "uid"],
+        &["metadata", "clusterName"],
+        &["metadata", "generation"],
+        &["metadata", "managedFields"],
+        &["metadata", "resourceVersion"],
+    ])
+});
+
+/// One element of `managedFields`.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub manager: String,
+    pub operation: Operation,
+    pub api_version: String,
+    pub subresource: String,
+    pub time: Option<Timestamp>,
+    pub set: Set,
+    /// As it was stored, for as long as nothing in it has changed: most entries are only carried along.
+    pub stored: Option<Value>,
+}
+
+/// Sets the managed fields of an object about to be written.
+///
+/// `old` is the live object, or an empty one for a creation; `new` is what will be stored. Managed fields that the client
+/// sent in `new` are used if they can be read, the live ones otherwise; an empty list or a list of one empty entry resets
+/// them. Through a subresource only the live ones count. `reset` are the fields that this endpoint does not write.
+pub fn update(at: At<'_>, old: &Value, new: &mut Value, manager: &Manager<'_>, reset: &Set) {
+    let Some(given) = new.get_mut("metadata").and_then(Value::as_object_mut).map(|m| m.remove("managedFields")) else {
+        return;
+    };
+    let entries = match given {
+        Some(given) if manager.subresource.is_empty() => {
+            if is_reset(&given) {
+                Vec::new()
+            } else {
+                decode(given).ok().filter(|entries| !entries.is_empty()).unwrap_or_else(|| live_entries(old))
+            }
+        }
+        _ => live_entries(old),
+    };
+    if entries.is_empty() && !is_creation(old) {
+        return; // nobody keeps track of this object until someone applies to it
+    }
+    let managed = match track(at, old, new, entries, manager, reset) {
+        Ok(entries) => encode(entries),
+        Err(_) => old.pointer("/metadata/managedFields").cloned(),
+    };
+    set_managed_fields(new, managed);
+}
+
+/// Whether managed fields can be read; what is wrong with them otherwise. Admission may change them, and a result that
+/// cannot be read is discarded with a warning.
+pub fn validate(managed_fields: &Value) -> Result<(), String> {
+    decode(managed_fields.clone()).map(drop)
+}
+
+/// Whether two objects are the same but for the times in their managed fields. Such a write changes nothing and is not
+/// made, so that applying the same configuration again and again does not produce revisions.
+pub fn equal_ignoring_manager_times(old: &Value, new: &Value) -> bool {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+    same_but(old, new, "metadata", |old, new| {
+        let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+        same_but(old, new, "managedFields", |old, new| {
+            let (Value::Array(old), Value::Array(new)) = (old, new) else { return old == new };
+            let same_entry = |(old, new): (&Value, &Value)| {
+                let (Value::Object(old), Value::Object(new)) = (old, new) else { return old == new };
+                let kept = |map: &Map<String, Value>| map.len() - usize::from(map.contains_key("time"));
+                kept(old) == kept(new) && old.iter().all(|(k, v)| k == "time" || new.get(k) == Some(v))
+            };
+            old.len() == new.len() && old.iter().zip(new).all(same_entry)
+        })
+    })
+}
+
+fn same_but(
+    old: &Map<String, Value>,
+    new: &Map<String, Value>,
+    key: &str,
+    same: impl Fn(&Value, &Value) -> bool,
+) -> bool {
+    old.len() == new.len()
+        && old.iter().zip(new).all(|((old_key, old), (new_key, new))| {
+            old_key == new_key && if old_key == key { same(old, new) } else { equal(old, new) }
+        })
+}
+
+/// An object without a uid was never stored.
+pub(crate) fn is_creation(live: &Value) -> bool {
+    live.pointer("/metadata/uid").and_then(Value::as_str).is_none_or(str::is_empty)
+}
+
+fn is_reset(given: &Value) -> bool {
+    match given.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([Value::Object(only)]) => only.is_empty(),
+        _ => false,
+    }
+}
+
+fn live_entries(live: &Value) -> Vec<Entry> {
+    live.pointer("/metadata/managedFields").cloned().and_then(|fields| decode(fields).ok()).unwrap_or_default()
+}
+
+pub(crate) fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match managed {
+        Some(managed) => metadata.insert("managedFields".to_owned(), managed),
+        None => metadata.remove("managedFields"),
+    };
+}
+
+/// The entries after a write that made `new` out of `old`.
+pub(crate) fn track(
+    at: At<'_>,
+    old: &Value,
+    new: &Value,
+    mut entries: Vec<Entry>,
+    manager: &Manager<'_>,
+    reset: &Set,
+) -> Result<Vec<Entry>, crate::apply::ApplyError> {
+    let empty = old.as_object().is_none_or(Map::is_empty);
+    let compared = if empty { compare(at, &zero(at), new) } else { compare(at, old, new) };
+    let Comparison { removed, modified: mut taken, added } = compared?.without(reset);
+    taken.add(added);
+    reconcile(at, &mut entries);
+    take(&mut entries, &taken, &removed, |_| true);
+    taken.remove(&UNOWNED);
+    if !taken.is_empty() {
+        let entry = Entry::new(manager, Operation::Update);
+        match entries.iter_mut().find(|e| e.is_same(&entry)) {
+            Some(before) => {
+                before.set.add(taken);
+                before.time = Some(manager.now);
+                before.stored = None;
+            }
+            None => entries.push(Entry { set: taken, time: Some(manager.now), ..entry }),
+        }
+    }
+    cap(&mut entries);
+    Ok(entries)
+}
+
+/// Rewrites sets that were stored under an older schema, in which something atomic now was not.
+pub(crate) fn reconcile(at: At<'_>, entries: &mut [Entry]) {
+    for entry in entries {
+        if let Some(set) = entry.set.reconciled(at) {
+            entry.set = set;
+            entry.stored = None;
+        }
+    }
+}
+
+/// Takes fields that someone else has set, and fields that are gone, from the entries; those left with none disappear.
+pub(crate) fn take(entries: &mut Vec<Entry>, taken: &Set, removed: &Set, from: impl Fn(&Entry) -> bool) {
+    for entry in entries.iter_mut().filter(|e| from(e)) {
+        if entry.set.remove(taken) | entry.set.remove(removed) {
+            entry.stored = None;
+        }
+    }
+    entries.retain(|e| !e.set.is_empty());
+}
+
+/// A set without the fields that nobody owns.
+pub(crate) fn owned(mut set: Set) -> Set {
+    set.remove(&UNOWNED);
+    set
+}
+
+/// Merges the oldest entries of updates, those of one version together, until there are few enough.
+fn cap(entries: &mut Vec<Entry>) {
+    let mut updates: Vec<usize> = (0..entries.len()).filter(|i| entries[*i].operation == Operation::Update).collect();
+    if updates.len() <= MAX_UPDATE_ENTRIES {
+        return;
+    }
+    updates.sort_by_cached_key(|i| (entries[*i].seconds(), entries[*i].identity()));
+    let mut left = updates.len();
+    let mut gone = vec![false; entries.len()];
+    let mut first_of_version: Vec<(String, usize)> = Vec::new();
+    for i in updates {
+        if left <= MAX_UPDATE_ENTRIES {
+            break;
+        }
+        let version = entries[i].api_version.clone();
+        let Some(&(_, first)) = first_of_version.iter().find(|(v, _)| *v == version) else {
+            first_of_version.push((version, i));
+            continue;
+        };
+        let is_bucket = |e: &Entry| e.manager == "ancient-changes" && e.api_version == version && e.is_plain_update();
+        let bucket = (0..entries.len()).find(|b| !gone[*b] && is_bucket(&entries[*b])).unwrap_or(first);
+        // The bucket itself is not merged into itself: the entry before it goes there instead.
+        let merged = if bucket == i { first } else { i };
+        let (set, time) = (std::mem::take(&mut entries[merged].set), entries[i].time);
+        gone[merged] = true;
+        left -= 1;
+        let bucket = &mut entries[bucket];
+        bucket.manager = "ancient-changes".to_owned();
+        bucket.subresource = String::new();
+        bucket.time = time;
+        bucket.set.add(set);
+        bucket.stored = None;
+    }
+    let mut gone = gone.into_iter();
+    entries.retain(|_| !gone.next().unwrap_or_default());
+}
+
+impl Entry {
+    /// An entry without fields.
+    pub(crate) fn new(manager: &Manager<'_>, operation: Operation) -> Entry {
+        Entry {
+            manager: if manager.name.is_empty() { "unknown" } else { manager.name }.to_owned(),
+            operation,
+            api_version: manager.api_version.to_owned(),
+            subresource: manager.subresource.to_owned(),
+            time: None,
+            set: Set::new(),
+            stored: None,
+        }
+    }
+
+    /// Whether both stand for the same writer. Appliers keep their entry when they go to another version.
+    pub(crate) fn is_same(&self, other: &Entry) -> bool {
+        self.manager == other.manager
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    fn is_plain_update(&self) -> bool {
+        self.operation == Operation::Update && self.subresource.is_empty()
+    }
+
+    fn seconds(&self) -> i64 {
+        self.time.map_or(0, Timestamp::as_second)
+    }
+
+    /// What upstream tells managers apart by, and sorts them by where times are equal.
+    pub(crate) fn identity(&self) -> String {
+        let mut out = String::from("{");
+        let mut field = |name: &str, value: &str| {
+            if !value.is_empty() {
+                let comma = if out.len() > 1 { "," } else { "" };
+                out.push_str(&format!("{comma}\"{name}\":{}", go_json(&Value::from(value))));
+            }
+        };
+        field("manager", &self.manager);
+        field("operation", self.operation.as_str());
+        if self.operation == Operation::Update {
+            field("apiVersion", &self.api_version);
+        }
+        field("subresource", &self.subresource);
+        out.push('}');
+        out
+    }
+
+    fn decode(stored: Value, i: usize) -> Result<Entry, String> {
+        let text = |key: &str| stored.get(key).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+        };
+        if text("apiVersion").is_empty() {
+            return Err("apiVersion must not be empty".to_owned());
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(format!("missing fieldsType in managed fields entry {i}")),
+            other => return Err(format!("invalid fieldsType \"{other}\" in managed fields entry {i}")),
+        }
+        let time = match stored.get("time") {
+            None | Some(Value::Null) => None,
+            Some(time) => Some(
+                time.as_str()
+                    .and_then(|t| t.parse().ok())
+                    .ok_or_else(|| format!("invalid time in managed fields entry {i}"))?,
+            ),
+        };
+        let set = Set::from_fields_v1(stored.get("fieldsV1").unwrap_or(&Value::Null))
+            .map_err(|e| format!("error decoding set in managed fields entry {i}: {e}"))?;
+        Ok(Entry {
+            manager: text("manager").to_owned(),
+            operation,
+            api_version: text("apiVersion").to_owned(),
+            subresource: text("subresource").to_owned(),
+            time,
+            set,
+            stored: Some(stored),
+        })
+    }
+
+    fn encode(self) -> Value {
+        if let Some(stored) = self.stored {
+            return stored;
+        }
+        let mut out = Map::new();
+        let mut put = |key: &str, value: String| {
+            if !value.is_empty() {
+                out.insert(key.to_owned(), Value::from(value));
+            }
+        };
+        put("manager", self.manager);
+        put("operation", self.operation.as_str().to_owned());
+        put("apiVersion", self.api_version);
+        put("time", self.time.map(render_time).unwrap_or_default());
+        put("fieldsType", "FieldsV1".to_owned());
+        put("subresource", self.subresource);
+        out.insert("fieldsV1".to_owned(), self.set.to_fields_v1());
+        Value::Object(out)
+    }
+}
+
+/// `metav1.Time`: whole seconds, UTC.
+pub(crate) fn render_time(time: Timestamp) -> String {
+    Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
+}
+
+/// The entries of a `managedFields` list; where two stand for the same writer, the later one counts.
+pub(crate) fn decode(managed: Value) -> Result<Vec<Entry>, String> {
+    let stored = match managed {
+        Value::Array(stored) => stored,
+        Value::Null => return Ok(Vec::new()),
+        _ => return Err("managedFields must be a list".to_owned()),
+    };
+    let mut entries: Vec<Entry> = Vec::with_capacity(stored.len());
+    for (i, stored) in stored.into_iter().enumerate() {
+        let entry = Entry::decode(stored, i)?;
+        match entries.iter_mut().find(|e| e.is_same(&entry)) {
+            Some(before) => *before = entry,
+            None => entries.push(entry),
+        }
+    }
+    Ok(entries)
+}
+
+/// The list to store, in upstream's order; none when there is no entry.
+pub(crate) fn encode(mut entries: Vec<Entry>) -> Option<Value> {
+    if entries.is_empty() {
+        return None;
+    }
+    entries.sort_by(stored_order);
+    Some(Value::Array(entries.into_iter().map(Entry::encode).collect()))
+}
+
+fn stored_order(a: &Entry, b: &Entry) -> Ordering {
+    let key = |e: &Entry| (e.operation, e.seconds());
+    key(a)
+        .cmp(&key(b))
+        .then_with(|| a.manager.cmp(&b.manager))
+        .then_with(|| a.api_version.cmp(&b.api_version))
+        .then_with(|| a.subresource.cmp(&b.subresource))
+}
