@@ -9,6 +9,7 @@
 pub mod builtin;
 pub mod codec;
 pub mod graph;
+pub mod openapi;
 pub mod protobuf;
 
 #[cfg(test)]
