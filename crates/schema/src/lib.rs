@@ -12,7 +12,14 @@ pub mod codec;
 pub mod field;
 pub mod fieldset;
 pub mod graph;
+pub mod apply;
+pub mod builtin;
+pub mod codec;
+pub mod field;
+pub mod fieldset;
+pub mod graph;
 pub mod managed;
+pub mod openapi;
 pub mod protobuf;
 pub mod strategic;
 
