@@ -364,9 +364,9 @@ impl Authority {
         let Ok(leaf) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
         let (Ok(roots), Ok(localhost)) = (roots(&self.der), ServerName::try_from("localhost")) else { return false };
         let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(roots, provider()).build() else { return false };
-        [now, now + RENEW_BEFORE].into_iter().all(|at| {
-            unix(at).is_some_and(|at| verifier.verify_server_cert(&leaf, &[], &localhost, &[], at).is_ok())
-        })
+        [now, now + RENEW_BEFORE]
+            .into_iter()
+            .all(|at| unix(at).is_some_and(|at| verifier.verify_server_cert(&leaf, &[], &localhost, &[], at).is_ok()))
     }
 
     fn vouches_for_admin(&self, pem: &str, now: Timestamp) -> bool {
