@@ -5,7 +5,9 @@
 //! have the rules for what is served, and upstream's many `system:controller:*` roles are left out: our controllers run
 //! inside the server.
 //!
-//! [`reconcile_role`] and its sisters say what an older store lacks; nothing is ever taken away from a role.
+//! What an older store lacks is said by [`reconcile`].
+
+pub mod reconcile;
 
 use k8s_openapi::api::rbac::v1::{
     AggregationRule, ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
@@ -14,7 +16,7 @@ use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 use super::identity::{AUTHENTICATED, MASTERS, SERVICE_ACCOUNTS, UNAUTHENTICATED};
-use super::rbac::{Rules, covers};
+use super::rbac::Rules;
 
 const RBAC: &str = "rbac.authorization.k8s.io";
 const AUTO_UPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
@@ -353,86 +355,6 @@ pub fn priority_classes() -> Vec<PriorityClass> {
     ]
 }
 
-/// The stored default role with what it lacks added; `None` when nothing is, or when its owner said to leave it alone.
-pub fn reconcile_cluster_role(stored: &ClusterRole, default: &ClusterRole) -> Option<ClusterRole> {
-    let mut role = stored.clone();
-    if default.aggregation_rule.is_some() {
-        // The rules of an aggregated role follow from others; only its selectors are ours to complete.
-        let wanted = default.aggregation_rule.iter().flat_map(|rule| rule.cluster_role_selectors.iter().flatten());
-        let selectors = role.aggregation_rule.get_or_insert_default().cluster_role_selectors.get_or_insert_default();
-        for selector in wanted {
-            if !selectors.contains(selector) {
-                selectors.push(selector.clone());
-            }
-        }
-    } else {
-        add_missing(&mut role.rules, &default.rules);
-    }
-    complete(&mut role.metadata, &default.metadata);
-    (may_update(&stored.metadata) && role != *stored).then_some(role)
-}
-
-/// As [`reconcile_cluster_role`].
-pub fn reconcile_role(stored: &Role, default: &Role) -> Option<Role> {
-    let mut role = stored.clone();
-    add_missing(&mut role.rules, &default.rules);
-    complete(&mut role.metadata, &default.metadata);
-    (may_update(&stored.metadata) && role != *stored).then_some(role)
-}
-
-/// The stored default binding with the subjects it lacks. A binding to another role is its owner's business.
-pub fn reconcile_cluster_role_binding(
-    stored: &ClusterRoleBinding,
-    default: &ClusterRoleBinding,
-) -> Option<ClusterRoleBinding> {
-    let mut binding = stored.clone();
-    add_subjects(&mut binding.subjects, &default.subjects);
-    complete(&mut binding.metadata, &default.metadata);
-    let ours = may_update(&stored.metadata) && stored.role_ref == default.role_ref;
-    (ours && binding != *stored).then_some(binding)
-}
-
-/// As [`reconcile_cluster_role_binding`].
-pub fn reconcile_role_binding(stored: &RoleBinding, default: &RoleBinding) -> Option<RoleBinding> {
-    let mut binding = stored.clone();
-    add_subjects(&mut binding.subjects, &default.subjects);
-    complete(&mut binding.metadata, &default.metadata);
-    let ours = may_update(&stored.metadata) && stored.role_ref == default.role_ref;
-    (ours && binding != *stored).then_some(binding)
-}
-
-fn may_update(metadata: &ObjectMeta) -> bool {
-    metadata
-        .annotations
-        .as_ref()
-        .and_then(|annotations| annotations.get(AUTO_UPDATE))
-        .is_none_or(|value| value != "false")
-}
-
-fn add_missing(stored: &mut Option<Vec<PolicyRule>>, wanted: &Option<Vec<PolicyRule>>) {
-    let have = stored.as_deref().unwrap_or_default();
-    if let Err(missing) = covers(have, wanted.as_deref().unwrap_or_default()) {
-        stored.get_or_insert_default().extend(missing);
-    }
-}
-
-fn add_subjects(stored: &mut Option<Vec<Subject>>, wanted: &Option<Vec<Subject>>) {
-    for subject in wanted.iter().flatten() {
-        if !stored.iter().flatten().any(|have| have == subject) {
-            stored.get_or_insert_default().push(subject.clone());
-        }
-    }
-}
-
-fn complete(stored: &mut ObjectMeta, default: &ObjectMeta) {
-    for (key, value) in default.labels.iter().flatten() {
-        stored.labels.get_or_insert_default().entry(key.clone()).or_insert_with(|| value.clone());
-    }
-    for (key, value) in default.annotations.iter().flatten() {
-        stored.annotations.get_or_insert_default().entry(key.clone()).or_insert_with(|| value.clone());
-    }
-}
-
 fn cluster_role(name: &str, labels: &[&str], rules: Vec<PolicyRule>) -> ClusterRole {
     ClusterRole { metadata: metadata(name, None, labels), rules: Some(rules), aggregation_rule: None }
 }
@@ -620,38 +542,5 @@ mod tests {
         }
         let critical: Vec<i32> = all.priority_classes.iter().filter_map(|class| class.value).collect();
         assert_eq!(critical, [2_000_001_000, 2_000_000_000]);
-    }
-
-    #[test]
-    fn an_older_store_gets_what_it_lacks_unless_it_was_told_not_to() {
-        let all = cluster_roles();
-        let default = all.iter().find(|role| role.metadata.name.as_deref() == Some("system:basic-user")).unwrap();
-        assert_eq!(reconcile_cluster_role(default, default), None);
-        let mut old = default.clone();
-        old.rules = Some(vec![
-            rule(&["create"], &["authorization.k8s.io"], &["selfsubjectaccessreviews"]),
-            rule(&["get"], &[""], &["own"]),
-        ]);
-        old.metadata.labels = None;
-        let new = reconcile_cluster_role(&old, default).unwrap();
-        assert_eq!(covers(new.rules.as_ref().unwrap(), default.rules.as_ref().unwrap()), Ok(()));
-        assert!(new.rules.as_ref().unwrap().contains(&rule(&["get"], &[""], &["own"])));
-        assert_eq!(new.metadata.labels, default.metadata.labels);
-        assert_eq!(reconcile_cluster_role(&new, default), None);
-        old.metadata.annotations = Some([(AUTO_UPDATE.to_owned(), "false".to_owned())].into());
-        assert_eq!(reconcile_cluster_role(&old, default), None);
-
-        let view = all.iter().find(|role| role.metadata.name.as_deref() == Some("view")).unwrap();
-        let mut emptied = view.clone();
-        emptied.rules = None;
-        assert_eq!(reconcile_cluster_role(&emptied, view), None, "aggregation fills it");
-
-        let default = &cluster_role_bindings()[2];
-        let mut old = default.clone();
-        old.subjects = Some(vec![group("mine")]);
-        let new = reconcile_cluster_role_binding(&old, default).unwrap();
-        assert_eq!(new.subjects.unwrap(), [group("mine"), group(AUTHENTICATED)]);
-        old.role_ref = role_ref("ClusterRole", "view");
-        assert_eq!(reconcile_cluster_role_binding(&old, default), None);
     }
 }

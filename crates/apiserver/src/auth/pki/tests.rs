@@ -162,6 +162,21 @@ fn a_first_start_that_was_interrupted_is_done_again() {
 }
 
 #[test]
+fn keys_that_others_could_read_are_closed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    start(dir.path(), "2026-01-01T00:00:00Z").unwrap();
+    let pki = dir.path().join("pki");
+    let wide = [("", 0o755), ("ca.key", 0o644), ("server.key", 0o640), ("admin.key", 0o604), ("sa.key", 0o666)];
+    for (name, mode) in wide {
+        fs::set_permissions(pki.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    start(dir.path(), "2026-01-01T00:00:00Z").unwrap();
+    for (name, _) in wide {
+        assert_eq!(mode(&pki.join(name)) & 0o077, 0, "{name}");
+    }
+}
+
+#[test]
 fn an_unwritable_data_directory_is_one_clear_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");
