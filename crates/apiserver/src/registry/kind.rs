@@ -160,6 +160,11 @@ pub trait Kind: Send + Sync + 'static {
         Propagation::Background
     }
 
+    /// Texts for `Warning` headers of a `DELETE` that names no propagation policy.
+    fn delete_warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Whether a PUT to a name that does not exist creates it.
     fn create_on_update(&self) -> bool {
         false
