@@ -82,7 +82,13 @@ impl Server {
     }
 
     /// Refuses what the user may not do. Gives the user to go on with, who is someone else when the request says so.
-    pub(crate) fn authorize(&self, user: Arc<User>, headers: &mut HeaderMap, info: &Info, query: &Query) -> Result<Arc<User>> {
+    pub(crate) fn authorize(
+        &self,
+        user: Arc<User>,
+        headers: &mut HeaderMap,
+        info: &Info,
+        query: &Query,
+    ) -> Result<Arc<User>> {
         let rules = self.rules();
         let fields = query.get("fieldSelector").and_then(|text| FieldSelector::parse(text).ok());
         let name = info.authorized_name(fields.as_ref());
@@ -159,9 +165,7 @@ impl Server {
         let authorize = |a: &Attributes<'_>| rbac::authorize(a, &rules);
         let answer = match resource.kind.as_str() {
             "SubjectAccessReview" => reviews::subject_access_review(&body, &authorize),
-            "LocalSubjectAccessReview" => {
-                reviews::local_subject_access_review(&body, &ask.info.namespace, &authorize)
-            }
+            "LocalSubjectAccessReview" => reviews::local_subject_access_review(&body, &ask.info.namespace, &authorize),
             "SelfSubjectAccessReview" => reviews::self_subject_access_review(&body, &ask.user, &authorize),
             "SelfSubjectRulesReview" => reviews::self_subject_rules_review(&body, &ask.user, &rules),
             "SelfSubjectReview" => Ok(reviews::self_subject_review(&ask.user, self.clock().now())),

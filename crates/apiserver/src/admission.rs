@@ -83,8 +83,9 @@ impl Server {
         let Some(entry) = self.store().get("core/namespaces", review.namespace) else {
             return Err(ApiError::not_found_core("namespaces", review.namespace));
         };
-        let terminating = serde_json::from_slice::<Object>(&entry.value)
-            .is_ok_and(|ns| crate::object::is_deleting(&ns) || ns.pointer("/status/phase").is_some_and(|p| p == "Terminating"));
+        let terminating = serde_json::from_slice::<Object>(&entry.value).is_ok_and(|ns| {
+            crate::object::is_deleting(&ns) || ns.pointer("/status/phase").is_some_and(|p| p == "Terminating")
+        });
         if terminating {
             return Err(ApiError::namespace_terminating(review.resource, review.name, review.namespace));
         }

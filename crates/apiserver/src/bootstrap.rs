@@ -20,8 +20,8 @@ const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-no
 impl Server {
     /// Creates what is missing. What is there stays as it is, so that an operator's changes survive restarts.
     pub async fn bootstrap(&self) -> Result<()> {
-        let namespaces = NAMESPACES
-            .map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        let namespaces =
+            NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         self.ensure_all(namespaces.into()).await?;
         self.ensure_all(system_objects()).await
     }

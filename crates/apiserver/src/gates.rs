@@ -57,7 +57,8 @@ impl Gates {
                 _ => return Err(GateError::Form(part.to_owned())),
             };
             let name = name.trim();
-            let (_, gate) = NAMES.iter().find(|(n, _)| *n == name).ok_or_else(|| GateError::Unknown(name.to_owned()))?;
+            let (_, gate) =
+                NAMES.iter().find(|(n, _)| *n == name).ok_or_else(|| GateError::Unknown(name.to_owned()))?;
             let gate = gate(&mut gates);
             let place: *const bool = gate;
             if given.iter().any(|(p, v)| *p == place && *v != value) {

@@ -62,8 +62,8 @@ pub struct ResourceLabels {
 
 /// Upstream's buckets for `apiserver_request_duration_seconds`.
 const DURATION_BUCKETS: [f64; 26] = [
-    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0, 45.0,
-    60.0, 90.0, 120.0, 180.0,
+    0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 15.0, 20.0, 30.0,
+    45.0, 60.0, 90.0, 120.0, 180.0,
 ];
 
 type Durations = Family<DurationLabels, Histogram, fn() -> Histogram>;
@@ -92,7 +92,11 @@ impl Default for Metrics {
         };
         {
             let mut registry = metrics.registry.lock();
-            registry.register("apiserver_request", "Requests, by what they asked for and how they were answered", metrics.requests.clone());
+            registry.register(
+                "apiserver_request",
+                "Requests, by what they asked for and how they were answered",
+                metrics.requests.clone(),
+            );
             registry.register(
                 "apiserver_request_duration_seconds",
                 "Time from the arrival of a request to its answer",
@@ -103,7 +107,11 @@ impl Default for Metrics {
                 "Requests being worked on, long-running ones aside",
                 metrics.inflight.clone(),
             );
-            registry.register("apiserver_longrunning_requests", "Watches and other streams that are open", metrics.long_running.clone());
+            registry.register(
+                "apiserver_longrunning_requests",
+                "Watches and other streams that are open",
+                metrics.long_running.clone(),
+            );
             registry.register("apiserver_storage_objects", "Stored objects, by resource", metrics.objects.clone());
             registry.register(
                 "apiserver_dropped_requests",
@@ -148,8 +156,17 @@ impl Metrics {
             self.durations.get_or_create(&duration).observe(took.as_secs_f64());
         }
         let DurationLabels { verb, dry_run, group, version, resource, subresource, scope, component } = duration;
-        let labels =
-            RequestLabels { verb, dry_run, group, version, resource, subresource, scope, component, code: code.to_string() };
+        let labels = RequestLabels {
+            verb,
+            dry_run,
+            group,
+            version,
+            resource,
+            subresource,
+            scope,
+            component,
+            code: code.to_string(),
+        };
         self.requests.get_or_create(&labels).inc();
     }
 

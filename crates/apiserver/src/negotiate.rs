@@ -51,8 +51,7 @@ impl<'a> Clause<'a> {
                 let mut pieces = part.split(';').map(str::trim);
                 let media = pieces.next().filter(|m| !m.is_empty())?;
                 let params: Vec<_> = pieces.filter_map(|p| p.split_once('=')).collect();
-                let quality =
-                    params.iter().find(|(k, _)| *k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
+                let quality = params.iter().find(|(k, _)| *k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
                 Some(Clause { media, params, quality })
             })
             .collect();
@@ -90,7 +89,9 @@ pub fn accept(header: Option<&str>, pretty: bool) -> Result<Accepted> {
     let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("application/json");
     Clause::parse_all(header)
         .iter()
-        .find_map(|c| Some(Accepted { shape: c.shape()?, encoding: c.encoding()?, pretty: pretty || c.param("pretty") == "1" }))
+        .find_map(|c| {
+            Some(Accepted { shape: c.shape()?, encoding: c.encoding()?, pretty: pretty || c.param("pretty") == "1" })
+        })
         .ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
 }
 

@@ -86,8 +86,17 @@ fn describe(r: &Resource, custom: bool) -> Described {
                 Some((group, version, kind)) => GroupVersionKind::new(group, version, kind),
                 None => gvk.clone(),
             };
-            let definition = if custom && s.body.is_none() { Some(openapi::custom_name(&gvk)) } else { body.builtin_definition().map(str::to_owned) };
-            DescribedSub { name: s.name.clone(), gvk: body, verbs: s.verbs.iter().map(|v| (*v).to_owned()).collect(), definition }
+            let definition = if custom && s.body.is_none() {
+                Some(openapi::custom_name(&gvk))
+            } else {
+                body.builtin_definition().map(str::to_owned)
+            };
+            DescribedSub {
+                name: s.name.clone(),
+                gvk: body,
+                verbs: s.verbs.iter().map(|v| (*v).to_owned()).collect(),
+                definition,
+            }
         })
         .collect();
     if custom {

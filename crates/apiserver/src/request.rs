@@ -155,7 +155,10 @@ impl Query {
         match self.get(key) {
             None | Some("") => Ok(None),
             Some(text) => text.parse().map(Some).map_err(|_| {
-                ApiError::bad_request(format!("strconv.ParseInt: parsing {}: invalid syntax", usher_schema::field::quote(text)))
+                ApiError::bad_request(format!(
+                    "strconv.ParseInt: parsing {}: invalid syntax",
+                    usher_schema::field::quote(text)
+                ))
             }),
         }
     }

@@ -45,7 +45,9 @@ impl LabelSelector {
     }
 
     /// From `metav1.LabelSelector` (webhooks, quotas): `None` matches nothing upstream-wise and is the caller's case.
-    pub fn from_object(selector: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector) -> Option<LabelSelector> {
+    pub fn from_object(
+        selector: &k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector,
+    ) -> Option<LabelSelector> {
         let mut all = Vec::new();
         for (key, value) in selector.match_labels.iter().flatten() {
             all.push(Requirement { key: key.clone(), test: Test::In(vec![value.clone()]) });
@@ -200,7 +202,9 @@ impl Parser {
             Token::Sign(sign @ (">" | "<")) => {
                 let text = self.exact()?;
                 let Ok(n) = text.parse() else {
-                    return Err(format!("<nil>[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer"));
+                    return Err(format!(
+                        "<nil>[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+                    ));
                 };
                 if *sign == ">" { Test::Greater(n) } else { Test::Less(n) }
             }
@@ -341,11 +345,15 @@ fn unescape(value: &str) -> Result<String> {
                 Some(c @ ('\\' | ',' | '=')) => out.push(c),
                 other => {
                     let sequence = other.map_or_else(|| "\\".to_owned(), |c| format!("\\{c}"));
-                    return Err(ApiError::bad_request(format!("invalid field selector: invalid escape sequence: {sequence}")));
+                    return Err(ApiError::bad_request(format!(
+                        "invalid field selector: invalid escape sequence: {sequence}"
+                    )));
                 }
             },
             ',' | '=' => {
-                return Err(ApiError::bad_request(format!("invalid field selector: unescaped character in value: {c}")));
+                return Err(ApiError::bad_request(format!(
+                    "invalid field selector: unescaped character in value: {c}"
+                )));
             }
             c => out.push(c),
         }

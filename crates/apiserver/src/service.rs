@@ -56,7 +56,8 @@ impl Server {
         let verb = metrics::metric_verb(&info, media.starts_with("application/apply-patch"));
         let dry_run = query.get("dryRun").is_some_and(|v| v == "All");
         let long = is_long_running(&info, &query);
-        let gzip = !long && parts.headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
+        let gzip = !long
+            && parts.headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
         let trusted = parts.extensions.get::<Trusted>().cloned();
         let _place = match self.take_place(&info, long, trusted.is_some()) {
             Ok(place) => place,
@@ -124,14 +125,26 @@ impl Server {
                     };
                     return Ok(answer);
                 }
-                let value = if core { discovery::api_versions(&self.options().address) } else { discovery::group_list(&catalog) };
+                let value = if core {
+                    discovery::api_versions(&self.options().address)
+                } else {
+                    discovery::group_list(&catalog)
+                };
                 return Ok(Answer::json(200, &value));
             }
             "" => return Ok(Answer::json(200, &json!({"paths": self.paths(&catalog)}))),
             _ => {}
         }
-        if let Some(check) = trimmed.strip_prefix("/livez/").or_else(|| trimmed.strip_prefix("/readyz/")).or_else(|| trimmed.strip_prefix("/healthz/")) {
-            return if matches!(check, "ping" | "log" | "etcd") { Ok(Answer::text(200, "ok")) } else { Err(ApiError::no_such_path()) };
+        if let Some(check) = trimmed
+            .strip_prefix("/livez/")
+            .or_else(|| trimmed.strip_prefix("/readyz/"))
+            .or_else(|| trimmed.strip_prefix("/healthz/"))
+        {
+            return if matches!(check, "ping" | "log" | "etcd") {
+                Ok(Answer::text(200, "ok"))
+            } else {
+                Err(ApiError::no_such_path())
+            };
         }
         let parts: Vec<&str> = trimmed.trim_start_matches('/').split('/').collect();
         let found = match parts.as_slice() {
@@ -176,7 +189,9 @@ impl Server {
             paths.push(format!("/apis/{group}"));
             paths.extend(versions.iter().map(|(v, _)| format!("/apis/{group}/{v}")));
         }
-        paths.extend(["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
+        paths.extend(
+            ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned),
+        );
         paths
     }
 
@@ -196,7 +211,8 @@ impl Server {
         let took = (info.verb != "watch").then(|| started.elapsed());
         self.metrics().observe(info, verb, dry_run, answer.code, took);
         let mut response = Response::new(Body::empty());
-        *response.status_mut() = http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
+        *response.status_mut() =
+            http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
         headers.insert("cache-control", HeaderValue::from_static("no-cache, private"));
@@ -330,7 +346,9 @@ fn compress(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap_or_default()
 }
 
-fn gzipped(pieces: Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>) -> Pin<Box<dyn futures::Stream<Item = Bytes> + Send>> {
+fn gzipped(
+    pieces: Pin<Box<dyn futures::Stream<Item = Bytes> + Send>>,
+) -> Pin<Box<dyn futures::Stream<Item = Bytes> + Send>> {
     use std::io::Write;
     let encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     Box::pin(futures::stream::unfold((pieces, Some(encoder)), |(mut pieces, encoder)| async move {

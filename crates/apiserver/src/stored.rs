@@ -63,7 +63,14 @@ pub struct Head(Vec<u8>);
 impl Head {
     pub fn new(api_version: &str, kind: &str) -> Head {
         let name = |s: &str| Value::String(s.to_owned()).to_string();
-        Head(format!("{{\"kind\":{},\"apiVersion\":{},\"metadata\":{{\"resourceVersion\":\"", name(kind), name(api_version)).into_bytes())
+        Head(
+            format!(
+                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{{\"resourceVersion\":\"",
+                name(kind),
+                name(api_version)
+            )
+            .into_bytes(),
+        )
     }
 
     pub fn of(resource: &Resource) -> Head {

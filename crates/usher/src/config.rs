@@ -8,7 +8,9 @@ use serde::Deserialize;
 use usher_apiserver::gates::{GateError, Gates};
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
-#[command(after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces")]
+#[command(
+    after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces"
+)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct UpFlags {
     /// Where everything is kept [default: the platform's data directory for usher]
@@ -90,8 +92,8 @@ fn resolve(listen: &str) -> Result<SocketAddr, ConfigError> {
 }
 
 fn read_file(path: &Path) -> Result<UpFlags, ConfigError> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
     if text.trim().is_empty() {
         return Ok(UpFlags::default());
     }

@@ -61,8 +61,8 @@ fn store_advice(error: &OpenError) -> &'static str {
 pub fn run(config: UpConfig) -> Result<(), StartError> {
     init_logs();
     // The port first: if it is taken, nothing has been touched yet.
-    let listener = TcpListener::bind(config.listen)
-        .map_err(|source| StartError::Listen { address: config.listen, source })?;
+    let listener =
+        TcpListener::bind(config.listen).map_err(|source| StartError::Listen { address: config.listen, source })?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::Runtime)?;
     runtime.block_on(serve(config, listener))
 }

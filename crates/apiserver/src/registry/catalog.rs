@@ -121,7 +121,8 @@ fn parse_version(name: &str) -> Option<(u8, u64, u64)> {
     match &rest[digits..] {
         "" => Some((0, major, 0)),
         tail => {
-            let (rank, number) = tail.strip_prefix("beta").map(|n| (1, n)).or_else(|| tail.strip_prefix("alpha").map(|n| (2, n)))?;
+            let (rank, number) =
+                tail.strip_prefix("beta").map(|n| (1, n)).or_else(|| tail.strip_prefix("alpha").map(|n| (2, n)))?;
             Some((rank, major, number.parse().ok()?))
         }
     }

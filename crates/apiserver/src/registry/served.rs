@@ -93,7 +93,10 @@ impl<K: Kind> Typed<K> {
     fn typed(&self, object: Object) -> Result<K::Object> {
         serde_json::from_value(object).map_err(|e| {
             let r = &self.resource;
-            ApiError::bad_request(format!("{} in version {:?} cannot be handled as a {}: {e}", r.kind, r.version, r.kind))
+            ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {e}",
+                r.kind, r.version, r.kind
+            ))
         })
     }
 
@@ -125,7 +128,10 @@ impl<K: Kind> Served for Typed<K> {
         let mut problems = Vec::new();
         codec::decode(self.schema, body, &mut problems).map_err(|e| {
             let r = &self.resource;
-            ApiError::bad_request(format!("{} in version {:?} cannot be handled as a {}: {e}", r.kind, r.version, r.kind))
+            ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {e}",
+                r.kind, r.version, r.kind
+            ))
         })?;
         Ok(problems)
     }
@@ -154,6 +160,9 @@ impl<K: Kind> Served for Typed<K> {
         self.kind.prepare_create(cx, &mut typed);
         self.kind.validate(cx, &typed, &mut errors);
         self.finish(&name, &errors)?;
+        // Upstream defaults again whenever it reads from the store, so that what was prepared is defaulted as well (a Job
+        // takes its labels from its template, generated ones included).
+        self.kind.default(&mut typed);
         let mut object = self.value(&typed)?;
         if self.resource.has_generation {
             object::meta_mut(&mut object).insert("generation".to_owned(), 1.into());

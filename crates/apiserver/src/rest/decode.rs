@@ -52,8 +52,9 @@ pub fn parse_json(bytes: &[u8], problems: &mut Vec<Problem>) -> Result<Value> {
 
 pub fn parse_yaml(bytes: &[u8]) -> Result<Value> {
     let text = std::str::from_utf8(bytes).map_err(|e| ApiError::bad_request(format!("yaml: invalid UTF-8: {e}")))?;
-    serde_saphyr::from_str(text)
-        .map_err(|e| ApiError::bad_request(format!("error converting YAML to JSON: yaml: {}", first_line(&e.to_string()))))
+    serde_saphyr::from_str(text).map_err(|e| {
+        ApiError::bad_request(format!("error converting YAML to JSON: yaml: {}", first_line(&e.to_string())))
+    })
 }
 
 fn first_line(text: &str) -> &str {

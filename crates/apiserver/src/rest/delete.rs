@@ -59,7 +59,15 @@ impl Server {
         let name = &target.ask.info.name;
         let (removed, object) = self.delete_named(target, name, &options, &mut warnings).await?;
         let kind = target.kind.as_ref();
-        let returns_object = matches!(kind.resource().collection().as_str(), "core/pods" | "core/namespaces" | "core/services" | "core/serviceaccounts" | "core/persistentvolumeclaims" | "core/resourcequotas");
+        let returns_object = matches!(
+            kind.resource().collection().as_str(),
+            "core/pods"
+                | "core/namespaces"
+                | "core/services"
+                | "core/serviceaccounts"
+                | "core/persistentvolumeclaims"
+                | "core/resourcequotas"
+        );
         let answer = if removed && !returns_object {
             Answer::json(200, &status::deleted(kind.resource(), name, object::uid(&object)))
         } else {
@@ -96,7 +104,11 @@ impl Server {
                 Step::Remove => Op::Delete,
                 Step::Mark(ref marked) => Op::Put(stored::freeze(marked)),
             };
-            match self.store().write(&resource.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision)).await {
+            match self
+                .store()
+                .write(&resource.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision))
+                .await
+            {
                 Ok(written) => {
                     self.wrote(resource);
                     return Ok(match step {
@@ -192,8 +204,10 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         meta.insert("deletionTimestamp".to_owned(), object::time(now).into());
         meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
         if collection == "core/namespaces" {
-            object::as_map(object::as_map(&mut marked).entry("status").or_insert_with(|| Value::Object(Default::default())))
-                .insert("phase".to_owned(), "Terminating".into());
+            object::as_map(
+                object::as_map(&mut marked).entry("status").or_insert_with(|| Value::Object(Default::default())),
+            )
+            .insert("phase".to_owned(), "Terminating".into());
             object::meta_mut(&mut marked).remove("deletionGracePeriodSeconds");
         } else {
             raise_generation(&mut marked);
@@ -238,7 +252,8 @@ fn pod_grace(pod: &Object, options: &DeleteOptions, now: Timestamp) -> Grace {
     let spec = |field: &str| pod.pointer(&format!("/spec/{field}"));
     let unscheduled = spec("nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
-    let asked = options.grace_secs.or_else(|| spec("terminationGracePeriodSeconds").and_then(Value::as_i64)).unwrap_or(0);
+    let asked =
+        options.grace_secs.or_else(|| spec("terminationGracePeriodSeconds").and_then(Value::as_i64)).unwrap_or(0);
     let secs = if unscheduled || matches!(phase, "Succeeded" | "Failed") { 0 } else { positive(asked) };
     Grace::Until { at: now + SignedDuration::from_secs(secs), secs }
 }
@@ -288,7 +303,8 @@ impl DeleteOptions {
     fn parse(body: Option<&Value>, query: &Query) -> Result<DeleteOptions> {
         let body = body.unwrap_or(&Value::Null);
         let mut errors = Errors::new();
-        let said = |key: &str| body.get(key).and_then(Value::as_str).or_else(|| query.get(key)).filter(|s| !s.is_empty());
+        let said =
+            |key: &str| body.get(key).and_then(Value::as_str).or_else(|| query.get(key)).filter(|s| !s.is_empty());
         let policy = said("propagationPolicy");
         let propagation = match policy {
             None => None,

@@ -13,7 +13,11 @@ impl Server {
         let catalog = self.catalog();
         let info = &ask.info;
         if let Some(question) = catalog.question(&info.group, &info.version, &info.resource) {
-            return if info.verb == "create" { self.review(&ask, question).await } else { Err(ApiError::method_unknown()) };
+            return if info.verb == "create" {
+                self.review(&ask, question).await
+            } else {
+                Err(ApiError::method_unknown())
+            };
         }
         let kind = catalog.find(&info.group, &info.version, &info.resource).ok_or_else(ApiError::no_such_path)?.clone();
         check_scope(kind.resource(), &ask)?;
@@ -62,7 +66,10 @@ fn check_scope(resource: &Resource, ask: &Ask) -> Result<()> {
     if !resource.namespaced && in_namespace {
         return Err(ApiError::no_such_path());
     }
-    if resource.namespaced && info.namespace.is_empty() && !(matches!(info.verb, "list" | "watch") && info.name.is_empty()) {
+    if resource.namespaced
+        && info.namespace.is_empty()
+        && !(matches!(info.verb, "list" | "watch") && info.name.is_empty())
+    {
         return Err(if info.name.is_empty() { ApiError::method_unknown() } else { ApiError::no_such_path() });
     }
     if info.verb == "create" && !info.name.is_empty() && info.subresource.is_empty() {

@@ -53,7 +53,8 @@ impl Ask {
             return named.to_owned();
         }
         let agent = self.header(USER_AGENT).unwrap_or("");
-        let name: String = agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
+        let name: String =
+            agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
         if name.is_empty() { "unknown".to_owned() } else { name }
     }
 }

@@ -63,8 +63,8 @@ impl Server {
         let accepted = target.ask.accepted()?;
         let name = target.ask.info.name.clone();
         let mut warnings = Vec::new();
-        let mut config =
-            parse_yaml(&target.ask.body).map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
+        let mut config = parse_yaml(&target.ask.body)
+            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
         check_config(target, &config)?;
         object::set_meta_str(&mut config, "name", &name);
         let force = options.force.unwrap_or(false);
@@ -77,7 +77,8 @@ impl Server {
             }
             let uid = object::uid(&config).to_owned();
             if !uid.is_empty() {
-                let why = format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
                 return Err(ApiError::conflict(kind.resource(), &name, &why));
             }
             let empty = Value::Object(serde_json::Map::new());
@@ -140,7 +141,9 @@ impl Edit {
                 }
                 Ok(Edit::Json(patch))
             }
-            _ if !patch.is_object() => Err(ApiError::bad_request("error decoding patch: a patch must be a JSON object")),
+            _ if !patch.is_object() => {
+                Err(ApiError::bad_request("error decoding patch: a patch must be a JSON object"))
+            }
             PatchForm::Merge => Ok(Edit::Merge(patch)),
             PatchForm::Strategic | PatchForm::ApplyYaml => Ok(Edit::Strategic(patch)),
         }
@@ -150,7 +153,8 @@ impl Edit {
         match self {
             Edit::Json(patch) => json_patch::patch(&mut object, patch).map_err(|e| {
                 // What a client sees of a patch that does not fit: 422, with the operation that failed.
-                let mut error = ApiError::other(422, "Invalid", "the server rejected our request due to an error in our request");
+                let mut error =
+                    ApiError::other(422, "Invalid", "the server rejected our request due to an error in our request");
                 error.message = format!("{} ({e})", error.message);
                 error
             })?,
@@ -203,7 +207,9 @@ fn check_config(target: &Target<'_>, config: &Object) -> Result<()> {
     let said = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or("");
     for key in ["apiVersion", "kind"] {
         if said(key).is_empty() {
-            return Err(ApiError::bad_request(format!("invalid object type: {key} must be set in an apply configuration")));
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {key} must be set in an apply configuration"
+            )));
         }
     }
     let r = target.kind.resource();
@@ -220,7 +226,11 @@ fn check_config(target: &Target<'_>, config: &Object) -> Result<()> {
             target.ask.info.name
         )));
     }
-    if config.get("metadata").and_then(|m| m.get("managedFields")).is_some_and(|m| m.as_array().is_none_or(|l| !l.is_empty())) {
+    if config
+        .get("metadata")
+        .and_then(|m| m.get("managedFields"))
+        .is_some_and(|m| m.as_array().is_none_or(|l| !l.is_empty()))
+    {
         return Err(ApiError::bad_request("metadata.managedFields must be nil"));
     }
     Ok(())

@@ -27,7 +27,8 @@ impl Server {
             self.reach(parse_resource_version(version)?).await?;
         }
         let kind = target.kind.as_ref();
-        let entry = self.store().get(&kind.resource().collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
+        let entry =
+            self.store().get(&kind.resource().collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
         let include = target.ask.query.get("includeObject");
         self.show_stored(200, kind, &entry.value, entry.mod_revision, accepted, include)
     }
@@ -59,7 +60,11 @@ impl Server {
         let kind = target.kind.as_ref();
         let collection = kind.resource().collection();
         let prefix = match target.namespace() {
-            "" => options.fields.exact("metadata.namespace").filter(|_| kind.resource().namespaced).map(|n| format!("{n}/")),
+            "" => options
+                .fields
+                .exact("metadata.namespace")
+                .filter(|_| kind.resource().namespaced)
+                .map(|n| format!("{n}/")),
             namespace => Some(format!("{namespace}/")),
         }
         .unwrap_or_default();
@@ -90,7 +95,12 @@ impl Server {
                 .store()
                 .list(
                     &collection,
-                    &usher_store::ListOptions { prefix: prefix.clone(), start_after: start_after.clone(), limit: batch, at },
+                    &usher_store::ListOptions {
+                        prefix: prefix.clone(),
+                        start_after: start_after.clone(),
+                        limit: batch,
+                        at,
+                    },
                 )
                 .map_err(|e| list_error(e, start_after.as_deref().filter(|_| options.continue_token.is_some())))?;
             at = Some(page.revision);
@@ -112,7 +122,8 @@ impl Server {
                 return Ok(Page {
                     entries: found,
                     revision: page.revision,
-                    next: more.then(|| Continue { revision: Some(page.revision), after: start_after.unwrap_or_default() }),
+                    next: more
+                        .then(|| Continue { revision: Some(page.revision), after: start_after.unwrap_or_default() }),
                     // Only known without selectors: the store counts keys, not matches.
                     remaining: (more && everything).then_some(remaining),
                 });
@@ -129,7 +140,9 @@ impl Server {
             return finish(200, table(metadata, Some(kind.columns()), rows).to_string().into_bytes(), accepted);
         }
         let (list_kind, api_version) = match accepted.shape {
-            Shape::Partial | Shape::PartialList => ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned()),
+            Shape::Partial | Shape::PartialList => {
+                ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
+            }
             _ => (format!("{}List", kind.resource().kind), kind.resource().api_version()),
         };
         let opening = format!(
@@ -290,7 +303,10 @@ pub fn check_fields(kind: &dyn Served, fields: &FieldSelector) -> Result<()> {
         if !known {
             let r = kind.resource();
             let why = if kind.selectable().is_empty() {
-                format!("{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"", term.field)
+                format!(
+                    "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+                    term.field
+                )
             } else if kind.is_custom() {
                 format!("field label not supported: {}", term.field)
             } else {

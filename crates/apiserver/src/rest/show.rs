@@ -135,7 +135,13 @@ impl Server {
     }
 
     /// An answer with an object that need not be in the store (a dry run, a subresource's body).
-    pub(super) fn show_object(&self, code: u16, kind: &dyn Served, object: &Object, accepted: Accepted) -> Result<Answer> {
+    pub(super) fn show_object(
+        &self,
+        code: u16,
+        kind: &dyn Served,
+        object: &Object,
+        accepted: Accepted,
+    ) -> Result<Answer> {
         if accepted.shape == Shape::Object {
             return Ok(finish(code, object.to_string().into_bytes(), accepted));
         }

@@ -49,7 +49,8 @@ impl Server {
         let binding = self.body_as(target, "", "v1", "Binding")?;
         let options = WriteOptions::parse(&target.ask.query, "CreateOptions")?;
         let name = target.ask.info.name.clone();
-        let to = |field: &str| binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or("").to_owned();
+        let to =
+            |field: &str| binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or("").to_owned();
         let (kind, node) = (to("kind"), to("name"));
         let mut errors = usher_schema::field::Errors::new();
         let at = usher_schema::field::Path::new("target");
@@ -177,7 +178,12 @@ impl Server {
                 let mut namespace = namespace.clone();
                 match finalizers.as_array() {
                     Some(list) if !list.is_empty() => namespace["spec"]["finalizers"] = finalizers.clone(),
-                    _ => drop(namespace.pointer_mut("/spec").and_then(Value::as_object_mut).and_then(|s| s.remove("finalizers"))),
+                    _ => drop(
+                        namespace
+                            .pointer_mut("/spec")
+                            .and_then(Value::as_object_mut)
+                            .and_then(|s| s.remove("finalizers")),
+                    ),
                 }
                 Ok(namespace)
             })
@@ -199,7 +205,9 @@ impl Server {
         let key = target.key(name);
         let review = crate::admission::Review::new(target, crate::admission::Operation::Create, name, dry_run);
         loop {
-            let Some(entry) = self.store().get(&resource.collection(), &key) else { return Err(target.not_found(name)) };
+            let Some(entry) = self.store().get(&resource.collection(), &key) else {
+                return Err(target.not_found(name));
+            };
             let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let new = edit(&old)?;
             self.validate_admission(&review, Some(&new), Some(&old), warnings).await?;
@@ -233,7 +241,8 @@ impl Server {
                 let options = WriteOptions::parse(&target.ask.query, "UpdateOptions")?;
                 let name = target.ask.info.name.clone();
                 let mut warnings = Vec::new();
-                let body = if verb == "update" { Some(self.body_as(target, "autoscaling", "v1", "Scale")?) } else { None };
+                let body =
+                    if verb == "update" { Some(self.body_as(target, "autoscaling", "v1", "Scale")?) } else { None };
                 let manager = self.manager(target, &options.field_manager, "scale");
                 let outcome = self
                     .change(target, &name, Part::Main, options.dry_run, &mut warnings, |old| {

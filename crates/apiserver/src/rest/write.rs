@@ -99,7 +99,12 @@ impl Server {
             }
             let written = self
                 .store()
-                .write(&kind.resource().collection(), &target.key(&name), Op::Put(stored::freeze(&object)), Expect::Absent)
+                .write(
+                    &kind.resource().collection(),
+                    &target.key(&name),
+                    Op::Put(stored::freeze(&object)),
+                    Expect::Absent,
+                )
                 .await;
             match written {
                 Ok(written) => {
@@ -198,7 +203,9 @@ impl Server {
         let resource = kind.resource();
         let key = target.key(name);
         for _ in 0..MAX_TRIES {
-            let Some(entry) = self.store().get(&resource.collection(), &key) else { return Err(target.not_found(name)) };
+            let Some(entry) = self.store().get(&resource.collection(), &key) else {
+                return Err(target.not_found(name));
+            };
             let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let mut new = edit(&old)?;
             self.check_preconditions(target, name, &mut new, &old)?;
@@ -243,7 +250,11 @@ impl Server {
             "" | "0" if target.kind.unconditional_update() => {}
             "" | "0" => {
                 let mut errors = usher_schema::field::Errors::new();
-                errors.invalid(&usher_schema::field::Path::new("metadata.resourceVersion"), 0, "must be specified for an update");
+                errors.invalid(
+                    &usher_schema::field::Path::new("metadata.resourceVersion"),
+                    0,
+                    "must be specified for an update",
+                );
                 return Err(ApiError::invalid_kind(&resource.group, &resource.plural, name, &errors));
             }
             version if version != object::meta_str(old, "resourceVersion") => {
@@ -253,7 +264,8 @@ impl Server {
         }
         let uid = object::uid(new);
         if !uid.is_empty() && uid != object::uid(old) {
-            let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(old));
+            let why =
+                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(old));
             return Err(ApiError::conflict(resource, name, &why));
         }
         Ok(())

@@ -8,6 +8,7 @@ mod describe;
 pub mod equality;
 pub mod job;
 pub mod persistent_volume_claim;
+pub mod plain;
 pub mod pod_template;
 pub mod quantity;
 pub mod selector;
@@ -26,6 +27,7 @@ pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
     visitor.kind(job::Jobs);
     visitor.kind(cronjob::CronJobs);
+    plain::register_plain(visitor);
 }
 
 #[cfg(test)]
