@@ -133,7 +133,9 @@ pub(crate) fn keyed<'v>(list: &List, items: &'v [Value]) -> Result<Vec<(Element,
     for (i, item) in items.iter().enumerate() {
         out.push((identify(list, item).map_err(|e| (i, e))?, item));
     }
-    out.sort_by(|a, b| a.0.cmp(&b.0));
+    if !out.is_sorted_by(|a, b| a.0 <= b.0) {
+        out.sort_by(|a, b| a.0.cmp(&b.0));
+    }
     Ok(out)
 }
 
@@ -169,6 +171,36 @@ fn collect_fields(pos: Pos<'_>, map: &Map<String, Value>, depth: usize) -> Set {
         set.push(Element::field(key), leaf || empty || !pos.declares(key), below);
     }
     set
+}
+
+/// All that is in a value: as [`of`], but structs, maps and lists are members too. This is what is added or removed along
+/// with the value.
+pub(crate) fn everything(pos: Pos<'_>, value: &Value, depth: usize) -> Result<Set, (usize, ItemError)> {
+    let mut set = Set::new();
+    match (pos.shape(), value) {
+        _ if depth > MAX_DEPTH => {}
+        (Shape::Fields | Shape::Deduced, Value::Object(map)) => {
+            set.nodes.reserve(map.len());
+            for (key, value) in map {
+                let Some(child) = pos.child(key) else { continue };
+                set.push(Element::field(key), true, everything(child, value, depth + 1)?);
+            }
+        }
+        (Shape::Items(list), Value::Array(items)) => {
+            let Some(child) = pos.items() else { return Ok(set) };
+            set.nodes.reserve(items.len());
+            let mut items = keyed(list, items)?.into_iter().peekable();
+            while let Some((element, item)) = items.next() {
+                let mut below = everything(child, item, depth + 1)?;
+                while items.next_if(|(next, _)| *next == element).is_some() {
+                    below = Set::new();
+                }
+                set.push(element, true, below);
+            }
+        }
+        _ => {}
+    }
+    Ok(set)
 }
 
 fn collect_items(list: &List, pos: Pos<'_>, items: &[Value], depth: usize) -> Set {
@@ -210,6 +242,26 @@ impl Set {
             out.push(node.element.clone(), member, node.below.with_named_fields(child));
         }
         out
+    }
+
+    /// Whether some member is a struct, map or list of items that was applied empty: nothing below it is a member.
+    pub(crate) fn has_empty_container(&self, at: At<'_>) -> bool {
+        self.empty_container(Some(Pos::Typed(at)))
+    }
+
+    fn empty_container(&self, pos: Option<Pos<'_>>) -> bool {
+        let Some(pos) = pos else { return true };
+        self.nodes.iter().any(|node| {
+            let child = match &node.element {
+                Element::Field(name) => pos.child(name),
+                Element::Key(_) | Element::Value(_) | Element::Index(_) => pos.items(),
+            };
+            if node.below.is_empty() {
+                !child.is_some_and(|child| matches!(child.shape(), Shape::Leaf))
+            } else {
+                node.below.empty_container(child)
+            }
+        })
     }
 
     /// Turns what is below a field that has become atomic since the set was written into owning that field. None if
