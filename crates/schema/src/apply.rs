@@ -229,12 +229,13 @@ fn conflicts(entries: &[Entry], taken: &Set) -> Vec<Conflict> {
 /// Removes what the manager applied last time and not this time, unless another manager owns it as well. What nobody owns
 /// stays, even in an item whose other fields go.
 fn prune(at: At<'_>, merged: Value, last: &Set, now: &Set, others: &[Entry]) -> Value {
-    if last.is_subset(now) && !last.has_empty_container(at) {
-        return merged; // Nothing was dropped. (Upstream's rules can take away an object that was applied as {}.)
+    let merged_set = fieldset::of(at, &merged);
+    if last.is_subset(now) && last.is_subset(&merged_set) {
+        // Nothing was dropped. (Something applied as {} that is not empty here may still go by the rules below.)
+        return merged;
     }
     let named = |set: &Set| set.ensure_named_fields_are_members(at);
-    let last = named(last);
-    let merged_set = named(&fieldset::of(at, &merged));
+    let (last, merged_set) = (named(last), named(&merged_set));
 
     // What is left without all that was applied last time, plus all that someone owns.
     let without_last = merge::remove(at, &merged, &last);

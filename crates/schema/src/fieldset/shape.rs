@@ -244,26 +244,6 @@ impl Set {
         out
     }
 
-    /// Whether some member is a struct, map or list of items that was applied empty: nothing below it is a member.
-    pub(crate) fn has_empty_container(&self, at: At<'_>) -> bool {
-        self.empty_container(Some(Pos::Typed(at)))
-    }
-
-    fn empty_container(&self, pos: Option<Pos<'_>>) -> bool {
-        let Some(pos) = pos else { return true };
-        self.nodes.iter().any(|node| {
-            let child = match &node.element {
-                Element::Field(name) => pos.child(name),
-                Element::Key(_) | Element::Value(_) | Element::Index(_) => pos.items(),
-            };
-            if node.below.is_empty() {
-                !child.is_some_and(|child| matches!(child.shape(), Shape::Leaf))
-            } else {
-                node.below.empty_container(child)
-            }
-        })
-    }
-
     /// Turns what is below a field that has become atomic since the set was written into owning that field. None if
     /// nothing changes, which is the rule.
     pub(crate) fn reconciled(&self, at: At<'_>) -> Option<Set> {
