@@ -8,3 +8,4 @@
 
 pub mod field;
 pub mod graph;
+pub mod structural;
