@@ -12,7 +12,6 @@ pub mod json_field;
 pub mod namespace;
 pub mod persistent_volume_claim;
 pub mod pod;
-pub mod pod;
 pub mod pod_template;
 pub mod quantity;
 pub mod rbac;
@@ -40,7 +39,6 @@ pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(rbac::RoleBindings);
     visitor.kind(rbac::ClusterRoleBindings);
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
-    visitor.kind(pod::Pods);
     visitor.kind(pod::Pods);
     visitor.kind(job::Jobs);
     visitor.kind(cronjob::CronJobs);
