@@ -182,7 +182,8 @@ impl Sidecars {
                 out.last_restart = out.last_restart.max(last_end(container));
             }
             let done = terminated(container).is_some_and(|ended| ended.exit_code == 0);
-            if !done && !(sidecar && container.started == Some(true)) {
+            let started = sidecar && container.started == Some(true);
+            if !done && !started {
                 break;
             }
         }
