@@ -209,8 +209,19 @@ fn value_validation(props: &Props, skip_any_of: bool, skip_first: bool, path: &P
     if !props.pattern.is_empty()
         && let Err(error) = super::formats::go_regex(&props.pattern)
     {
-        let detail = format!("must be a valid regular expression, but isn't: {error}");
+        let detail = format!("must be a valid regular expression, but isn't: {}", go_error(&props.pattern, &error));
         errors.invalid(&path.child("pattern"), props.pattern.as_str(), detail);
+    }
+}
+
+/// The commonest mistakes in Go's words.
+fn go_error(pattern: &str, error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default().trim_start_matches("error: ");
+    match last {
+        "unclosed group" => format!("error parsing regexp: missing closing ): `{pattern}`"),
+        "unclosed character class" => format!("error parsing regexp: missing closing ]: `{pattern}`"),
+        other => format!("error parsing regexp: {other}"),
     }
 }
 

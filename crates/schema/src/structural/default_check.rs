@@ -41,7 +41,13 @@ pub(super) fn rules(root: &Props, options: &Options) -> Errors {
     errors
 }
 
-fn each(props: &Props, path: &Path, resource: bool, inside_meta: bool, visit: &mut dyn FnMut(&Props, &Value, &Path, bool)) {
+fn each(
+    props: &Props,
+    path: &Path,
+    resource: bool,
+    inside_meta: bool,
+    visit: &mut dyn FnMut(&Props, &Value, &Path, bool),
+) {
     if !props.below.defaults {
         return;
     }

@@ -172,7 +172,11 @@ fn parse_ip(s: &str) -> Option<IpAddr> {
     }
     let parts: Vec<&str> = s.split('.').collect();
     let number = |p: &&str| -> Option<u8> {
-        if p.is_empty() || p.len() > 8 || !p.bytes().all(|b| b.is_ascii_digit()) { None } else { p.parse::<u32>().ok()?.try_into().ok() }
+        if p.is_empty() || p.len() > 8 || !p.bytes().all(|b| b.is_ascii_digit()) {
+            None
+        } else {
+            p.parse::<u32>().ok()?.try_into().ok()
+        }
     };
     match parts.iter().map(number).collect::<Option<Vec<u8>>>()?.as_slice() {
         &[a, b, c, d] => Some(IpAddr::V4(Ipv4Addr::new(a, b, c, d))),
@@ -184,7 +188,10 @@ fn is_cidr(s: &str) -> bool {
     let Some((ip, bits)) = s.split_once('/') else { return false };
     let Some(ip) = parse_ip(ip) else { return false };
     let most = if ip.is_ipv4() { 32 } else { 128 };
-    !bits.is_empty() && bits.len() <= 3 && bits.bytes().all(|b| b.is_ascii_digit()) && bits.parse::<u32>().is_ok_and(|n| n <= most)
+    !bits.is_empty()
+        && bits.len() <= 3
+        && bits.bytes().all(|b| b.is_ascii_digit())
+        && bits.parse::<u32>().is_ok_and(|n| n <= most)
 }
 
 /// 6, 8 or 20 bytes as `01:23`, `01-23` or `0123.4567`.
@@ -221,7 +228,8 @@ fn is_isbn13(s: &str) -> bool {
     if s.len() != 13 || !s.iter().all(u8::is_ascii_digit) {
         return false;
     }
-    let weighed: u32 = s[..12].iter().enumerate().map(|(i, b)| u32::from(b - b'0') * if i % 2 == 0 { 1 } else { 3 }).sum();
+    let weighed: u32 =
+        s[..12].iter().enumerate().map(|(i, b)| u32::from(b - b'0') * if i % 2 == 0 { 1 } else { 3 }).sum();
     u32::from(s[12] - b'0') == (10 - weighed % 10) % 10
 }
 
@@ -239,7 +247,10 @@ fn is_base64(s: &str) -> bool {
     let bytes = s.as_bytes();
     let padding = bytes.iter().rev().take_while(|b| **b == b'=').count();
     let plain = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'/');
-    !bytes.is_empty() && bytes.len().is_multiple_of(4) && padding <= 2 && bytes[..bytes.len() - padding].iter().all(plain)
+    !bytes.is_empty()
+        && bytes.len().is_multiple_of(4)
+        && padding <= 2
+        && bytes[..bytes.len() - padding].iter().all(plain)
 }
 
 fn two(s: &[u8]) -> Option<u32> {
@@ -255,7 +266,9 @@ fn is_date(s: &str) -> bool {
     if b.len() != 10 || b[4] != b'-' || b[7] != b'-' || !b[..4].iter().all(u8::is_ascii_digit) {
         return false;
     }
-    let (Some(century), Some(rest), Some(month), Some(day)) = (two(&b[..2]), two(&b[2..4]), two(&b[5..7]), two(&b[8..])) else {
+    let (Some(century), Some(rest), Some(month), Some(day)) =
+        (two(&b[..2]), two(&b[2..4]), two(&b[5..7]), two(&b[8..]))
+    else {
         return false;
     };
     let year = century * 100 + rest;
@@ -292,7 +305,12 @@ fn is_date_time(s: &str) -> bool {
 
 fn is_zone(s: &str) -> bool {
     let b = s.as_bytes();
-    s == "z" || b.len() == 6 && matches!(b[0], b'+' | b'-') && b[3] == b':' && two(&b[1..3]).is_some() && two(&b[4..]).is_some()
+    s == "z"
+        || b.len() == 6
+            && matches!(b[0], b'+' | b'-')
+            && b[3] == b':'
+            && two(&b[1..3]).is_some()
+            && two(&b[4..]).is_some()
 }
 
 /// Go's `time.ParseDuration`, or Scala's way (`22 ns`, `3 hours`).
@@ -487,7 +505,11 @@ mod tests {
     #[test]
     fn formats_accept_and_refuse_as_go_does() {
         let table: &[(&str, &[&str], &[&str])] = &[
-            ("date-time", &["2014-12-15T19:30:20Z", "2014-12-15t19:30:20.123+02:00"], &["2014-12-15", "2014-12-15T25:00:00Z", "2014-13-15T01:00:00Z", ""]),
+            (
+                "date-time",
+                &["2014-12-15T19:30:20Z", "2014-12-15t19:30:20.123+02:00"],
+                &["2014-12-15", "2014-12-15T25:00:00Z", "2014-13-15T01:00:00Z", ""],
+            ),
             ("date", &["2024-02-29"], &["2023-02-29", "2024-2-29", "x"]),
             ("duration", &["1h30m", "22 ns", "3 hours", "-1.5s", "0"], &["abc", "", "5"]),
             ("uuid", &["123e4567-e89b-12d3-a456-426614174000", "123E4567E89B12D3A456426614174000"], &["123e4567"]),

@@ -79,7 +79,10 @@ impl Lowering<'_> {
                     let value = fields.and_then(|f| f.get(key)).and_then(|p| p.default.clone())?;
                     Some((key.clone(), value))
                 };
-                Topology::Map { keys: props.map_keys.clone(), defaults: props.map_keys.iter().filter_map(default).collect() }
+                Topology::Map {
+                    keys: props.map_keys.clone(),
+                    defaults: props.map_keys.iter().filter_map(default).collect(),
+                }
             }
             _ => Topology::Atomic,
         };

@@ -3,8 +3,6 @@
 //! The CustomResourceDefinition was decoded before it came here, so wrong JSON types are rare; they are still answered, not
 //! assumed away.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Value};
 
 use super::formats::{Format, go_regex};
@@ -13,96 +11,95 @@ use super::schema::{Additional, Items, MAX_DEPTH, Props, Ty};
 use crate::field::{Errors, Path};
 
 pub(super) fn props(schema: &Value, path: &Path, errors: &mut Errors) -> Props {
-    node(schema, path, 0, errors)
+    *node(schema, path, 0, errors)
 }
 
-fn node(schema: &Value, path: &Path, depth: usize, errors: &mut Errors) -> Props {
-    let Value::Object(map) = schema else {
-        errors.invalid(path, schema.clone(), "must be a schema object");
-        return Props::default();
-    };
-    if depth > MAX_DEPTH {
-        errors.invalid(path, "", format!("must not nest deeper than {MAX_DEPTH} levels"));
-        return Props::default();
+/// Boxed and filled in place: this recurses, and a node is large.
+fn node(schema: &Value, path: &Path, depth: usize, errors: &mut Errors) -> Box<Props> {
+    let mut out = Box::<Props>::default();
+    match schema {
+        Value::Object(_) if depth > MAX_DEPTH => {
+            errors.invalid(path, "", format!("must not nest deeper than {MAX_DEPTH} levels"));
+        }
+        Value::Object(map) => {
+            own(map, path, errors, &mut out);
+            children(map, path, depth, errors, &mut out);
+            out.summarise();
+        }
+        other => errors.invalid(path, other.clone(), "must be a schema object"),
     }
-    let mut read = Reader { map, path, errors };
-    let mut out = Props {
-        described: !read.string("description").is_empty(),
-        titled: !read.string("title").is_empty(),
-        nullable: read.flag("nullable"),
-        default: map.get("default").filter(|v| !v.is_null()).cloned(),
-        format_name: read.string("format"),
-        maximum: read.number("maximum"),
-        exclusive_maximum: read.flag("exclusiveMaximum"),
-        minimum: read.number("minimum"),
-        exclusive_minimum: read.flag("exclusiveMinimum"),
-        max_length: read.count("maxLength"),
-        min_length: read.count("minLength"),
-        pattern: read.string("pattern"),
-        max_items: read.count("maxItems"),
-        min_items: read.count("minItems"),
-        unique_items: read.flag("uniqueItems"),
-        multiple_of: read.number("multipleOf"),
-        max_properties: read.count("maxProperties"),
-        min_properties: read.count("minProperties"),
-        required: read.strings("required"),
-        allowed: read.list("enum").to_vec(),
-        preserve_unknown: map.get("x-kubernetes-preserve-unknown-fields").and_then(Value::as_bool),
-        embedded: read.flag("x-kubernetes-embedded-resource"),
-        int_or_string: read.flag("x-kubernetes-int-or-string"),
-        list_type: read.optional_string("x-kubernetes-list-type"),
-        map_keys: read.strings("x-kubernetes-list-map-keys"),
-        map_type: read.optional_string("x-kubernetes-map-type"),
-        only_type: map.len() == 1 && map.contains_key("type"),
-        only_structure: map.keys().all(|k| matches!(k.as_str(), "type" | "properties" | "default")),
-        ..Props::default()
-    };
-    out.ty_name = read.string("type");
-    out.ty = ty(&out.ty_name);
-    out.unsupported = unsupported(map);
-    out.rules = read.list("x-kubernetes-validations").iter().map(Rule::declared).collect();
-    out.regex = go_regex(&out.pattern).ok().filter(|_| !out.pattern.is_empty());
-    out.format = Format::supported(&out.format_name, if out.int_or_string { Ty::Unset } else { out.ty });
-    children(map, path, depth, errors, &mut out);
-    out.summarise();
     out
 }
 
+fn own(map: &Map<String, Value>, path: &Path, errors: &mut Errors, out: &mut Props) {
+    let mut read = Reader { map, path, errors };
+    out.described = !read.string("description").is_empty();
+    out.titled = !read.string("title").is_empty();
+    out.nullable = read.flag("nullable");
+    out.default = map.get("default").filter(|v| !v.is_null()).cloned();
+    out.maximum = read.number("maximum");
+    out.exclusive_maximum = read.flag("exclusiveMaximum");
+    out.minimum = read.number("minimum");
+    out.exclusive_minimum = read.flag("exclusiveMinimum");
+    out.max_length = read.count("maxLength");
+    out.min_length = read.count("minLength");
+    out.max_items = read.count("maxItems");
+    out.min_items = read.count("minItems");
+    out.unique_items = read.flag("uniqueItems");
+    out.multiple_of = read.number("multipleOf");
+    out.max_properties = read.count("maxProperties");
+    out.min_properties = read.count("minProperties");
+    out.required = read.strings("required");
+    out.allowed = read.list("enum").to_vec();
+    out.preserve_unknown = map.get("x-kubernetes-preserve-unknown-fields").and_then(Value::as_bool);
+    out.embedded = read.flag("x-kubernetes-embedded-resource");
+    out.int_or_string = read.flag("x-kubernetes-int-or-string");
+    out.list_type = read.optional_string("x-kubernetes-list-type");
+    out.map_keys = read.strings("x-kubernetes-list-map-keys");
+    out.map_type = read.optional_string("x-kubernetes-map-type");
+    out.only_type = map.len() == 1 && map.contains_key("type");
+    out.only_structure = map.keys().all(|k| matches!(k.as_str(), "type" | "properties" | "default"));
+    out.ty_name = read.string("type");
+    out.ty = ty(&out.ty_name);
+    out.format_name = read.string("format");
+    out.format = Format::supported(&out.format_name, if out.int_or_string { Ty::Unset } else { out.ty });
+    out.pattern = read.string("pattern");
+    out.regex = go_regex(&out.pattern).ok().filter(|_| !out.pattern.is_empty());
+    out.rules = read.list("x-kubernetes-validations").iter().map(Rule::declared).collect();
+    out.unsupported = unsupported(map);
+}
+
 fn children(map: &Map<String, Value>, path: &Path, depth: usize, errors: &mut Errors, out: &mut Props) {
-    if let Some(fields) = map.get("properties").filter(|v| !v.is_null()) {
-        let at = path.child("properties");
-        out.properties = match fields {
-            Value::Object(fields) => {
-                fields.iter().map(|(name, s)| (name.clone(), node(s, &at.key(name), depth + 1, errors))).collect()
+    match map.get("properties") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(fields)) => {
+            let at = path.child("properties");
+            for (name, schema) in fields {
+                out.properties.insert(name.clone(), *node(schema, &at.key(name), depth + 1, errors));
             }
-            other => {
-                errors.invalid(&at, other.clone(), "must be an object");
-                BTreeMap::new()
-            }
-        };
+        }
+        Some(other) => errors.invalid(&path.child("properties"), other.clone(), "must be an object"),
     }
     out.additional = match map.get("additionalProperties") {
         None | Some(Value::Null) => Additional::Absent,
         Some(Value::Bool(allowed)) => Additional::Allowed(*allowed),
-        Some(s) => Additional::Schema(Box::new(node(s, &path.child("additionalProperties"), depth + 1, errors))),
+        Some(schema) => Additional::Schema(node(schema, &path.child("additionalProperties"), depth + 1, errors)),
     };
     out.items = match map.get("items") {
         None | Some(Value::Null) => Items::Absent,
         Some(Value::Array(_)) => Items::Several,
-        Some(s) => Items::Schema(Box::new(node(s, &path.child("items"), depth + 1, errors))),
+        Some(schema) => Items::Schema(node(schema, &path.child("items"), depth + 1, errors)),
     };
-    let mut junctor = |name: &str| -> Vec<Props> {
+    for (name, branches) in [("allOf", &mut out.all_of), ("anyOf", &mut out.any_of), ("oneOf", &mut out.one_of)] {
         let at = path.child(name);
         let list = map.get(name).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-        list.iter().enumerate().map(|(i, s)| node(s, &at.index(i), depth + 1, errors)).collect()
-    };
-    out.all_of = junctor("allOf");
-    out.any_of = junctor("anyOf");
-    out.one_of = junctor("oneOf");
-    out.not = map
-        .get("not")
-        .filter(|v| !v.is_null())
-        .map(|s| Box::new(node(s, &path.child("not"), depth + 1, errors)));
+        for (i, schema) in list.iter().enumerate() {
+            branches.push(*node(schema, &at.index(i), depth + 1, errors));
+        }
+    }
+    if let Some(schema) = map.get("not").filter(|v| !v.is_null()) {
+        out.not = Some(node(schema, &path.child("not"), depth + 1, errors));
+    }
 }
 
 fn ty(name: &str) -> Ty {

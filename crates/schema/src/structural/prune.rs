@@ -45,7 +45,14 @@ fn prune(value: &mut Value, props: Option<&Props>, meta: bool, at: &At, depth: u
     }
 }
 
-fn prune_map(map: &mut Map<String, Value>, props: Option<&Props>, meta: bool, at: &At, depth: usize, unknown: &mut Vec<String>) {
+fn prune_map(
+    map: &mut Map<String, Value>,
+    props: Option<&Props>,
+    meta: bool,
+    at: &At,
+    depth: usize,
+    unknown: &mut Vec<String>,
+) {
     map.retain(|key, value| {
         if meta && is_meta(key) {
             if key == "metadata" && !matches!(at, At::Root) {

@@ -8,14 +8,15 @@ use std::sync::Arc;
 
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::{Context, ExecutionError, Program, Value as Cel};
-use serde_json::{Value, json};
+use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
+use serde_json::Value;
 
+use super::fieldpath;
 use super::ratchet::{OldItems, Pair};
 use super::schema::{At, Props, Ty};
 use super::typecheck::{self, Want};
 use super::values::{self, Uses};
-use super::fieldpath;
 use crate::field::{Error, Errors, Kind, Path};
 
 /// Steps that the rules of one object may take together, and one rule alone; upstream's numbers, on a coarser measure.
@@ -26,7 +27,51 @@ const MAX_MESSAGE_BYTES: usize = 5 * 1024;
 
 thread_local! {
     /// Kubernetes' functions. Registering them costs far more than evaluating a rule.
-    static FUNCTIONS: Context<'static> = Context::default().with_all();
+    static FUNCTIONS: Context<'static> = functions();
+}
+
+/// The types that `type()` tells apart, by the names rules use for them.
+const TYPES: [&str; 9] = ["int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type"];
+
+fn functions() -> Context<'static> {
+    let mut functions = Context::default().with_all();
+    functions.add_function("type", |value: Cel| -> ResolveResult {
+        let name = match value {
+            Cel::Int(_) => "int",
+            Cel::UInt(_) => "uint",
+            Cel::Float(_) => "double",
+            Cel::Bool(_) => "bool",
+            Cel::String(_) => "string",
+            Cel::Bytes(_) => "bytes",
+            Cel::List(_) => "list",
+            Cel::Map(_) => "map",
+            Cel::Null => "null_type",
+            _ => "object",
+        };
+        Ok(Cel::String(Arc::new(name.to_owned())))
+    });
+    functions.add_function("dyn", |value: Cel| -> ResolveResult { Ok(value) });
+    functions.add_function("bool", |value: Cel| -> ResolveResult {
+        match &value {
+            Cel::Bool(_) => Ok(value),
+            Cel::String(s) if matches!(s.as_str(), "true" | "True" | "TRUE" | "t" | "1") => Ok(Cel::Bool(true)),
+            Cel::String(s) if matches!(s.as_str(), "false" | "False" | "FALSE" | "f" | "0") => Ok(Cel::Bool(false)),
+            _ => Err(ExecutionError::function_error("bool", "type conversion error to 'bool'")),
+        }
+    });
+    for name in TYPES {
+        functions.add_variable_from_value(name, Cel::String(Arc::new(name.to_owned())));
+    }
+    functions
+}
+
+/// Parses, or says why not. The generated parser underneath is known to panic on some inputs.
+fn parse(source: &str) -> Result<Expression, String> {
+    match catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(source)) {
+        Ok(Ok(expression)) => Ok(expression),
+        Ok(Err(error)) => Err(error.to_string().replace("\n| ", "\n | ")),
+        Err(_) => Err("ERROR: <input>:1:1: Syntax error".to_owned()),
+    }
 }
 
 #[derive(Debug, Default)]
@@ -42,8 +87,8 @@ pub(super) struct Rule {
 
 #[derive(Debug)]
 struct Compiled {
-    program: Program,
-    message: Option<Program>,
+    program: Expression,
+    message: Option<Expression>,
     uses_old: bool,
     self_uses: Uses,
     old_uses: Uses,
@@ -66,12 +111,20 @@ impl Rule {
         }
     }
 
-    /// As upstream shows a refused rule: its internal type, by Go's field names.
-    fn shown(&self) -> Value {
-        json!({
-            "Rule": self.rule, "Message": self.message, "MessageExpression": self.message_expression,
-            "Reason": self.reason, "FieldPath": self.field_path, "OptionalOldSelf": self.optional_old_self,
-        })
+    /// Refuses the rule as upstream does, showing it as Go prints its internal type.
+    fn refuse(&self, at: &Path, detail: &str, errors: &mut Errors) {
+        let text = |s: &str| go_json(&Value::from(s));
+        let detail = format!(
+            "{{\"Rule\":{},\"Message\":{},\"MessageExpression\":{},\"Reason\":{},\"FieldPath\":{},\"OptionalOldSelf\":{}}}: \
+             {detail}",
+            text(&self.rule),
+            text(&self.message),
+            text(&self.message_expression),
+            self.reason.as_deref().map_or("null".to_owned(), text),
+            text(&self.field_path),
+            self.optional_old_self.map_or("null".to_owned(), |b| b.to_string()),
+        );
+        errors.0.push(Error { kind: Kind::Invalid, path: at.clone(), value: None, detail });
     }
 
     /// How the rule is named in messages about it.
@@ -80,7 +133,11 @@ impl Rule {
     }
 
     fn detail(&self) -> String {
-        if self.message.is_empty() { format!("failed rule: {}", self.rule.trim()) } else { self.message.trim().to_owned() }
+        if self.message.is_empty() {
+            format!("failed rule: {}", self.rule.trim())
+        } else {
+            self.message.trim().to_owned()
+        }
     }
 }
 
@@ -127,11 +184,11 @@ fn compile_rule(
     let program = match checked(&rule.rule, &scope, Want::Bool) {
         Ok(program) => program,
         Err(Refusal::Type) => {
-            errors.invalid(&at.child("rule"), rule.shown(), "cel expression must evaluate to a bool");
+            rule.refuse(&at.child("rule"), "cel expression must evaluate to a bool", errors);
             return None;
         }
         Err(Refusal::Compile(why)) => {
-            errors.invalid(&at.child("rule"), rule.shown(), format!("compilation failed: {why}"));
+            rule.refuse(&at.child("rule"), &format!("compilation failed: {why}"), errors);
             return None;
         }
     };
@@ -144,7 +201,7 @@ fn compile_rule(
                     Refusal::Type => "messageExpression must evaluate to a string".to_owned(),
                     Refusal::Compile(why) => format!("messageExpression compilation failed: {why}"),
                 };
-                errors.invalid(&at.child("messageExpression"), rule.shown(), detail);
+                rule.refuse(&at.child("messageExpression"), &detail, errors);
                 return None;
             }
         },
@@ -156,10 +213,10 @@ fn compile_rule(
     } else if let Some(optional) = rule.optional_old_self.filter(|_| !uses_old) {
         errors.invalid(&at.child("optionalOldSelf"), optional, "may not be set if oldSelf is not used in rule");
     }
-    let (self_uses, old_uses) = Uses::of(program.expression());
+    let (self_uses, old_uses) = Uses::of(&program);
     let field_path = Some(rule.field_path.as_str()).filter(|p| !p.is_empty());
     Some(Compiled {
-        loops: values::loops(program.expression()),
+        loops: values::loops(&program),
         field_path: field_path.and_then(|p| fieldpath::resolve(p, props, true).ok()).map(|(path, _)| path),
         program,
         message,
@@ -175,18 +232,13 @@ enum Refusal {
 }
 
 /// Parses an expression and checks what can be checked of its types.
-fn checked(source: &str, scope: &typecheck::Scope, want: Want) -> Result<Program, Refusal> {
-    // The generated parser underneath is known to panic on some inputs.
-    let program = match catch_unwind(|| Program::compile(source)) {
-        Ok(Ok(program)) => program,
-        Ok(Err(error)) => return Err(Refusal::Compile(error.to_string())),
-        Err(_) => return Err(Refusal::Compile("ERROR: <input>:1:1: Syntax error".to_owned())),
-    };
-    let (problems, ty) = typecheck::check(program.expression(), source, scope, &is_function);
+fn checked(source: &str, scope: &typecheck::Scope, want: Want) -> Result<Expression, Refusal> {
+    let expression = parse(source).map_err(Refusal::Compile)?;
+    let (problems, ty) = typecheck::check(&expression, source, scope, &is_function);
     if !problems.is_empty() {
         return Err(Refusal::Compile(problems.join("\n")));
     }
-    if ty.is_not(want) { Err(Refusal::Type) } else { Ok(program) }
+    if ty.is_not(want) { Err(Refusal::Type) } else { Ok(expression) }
 }
 
 /// Whether this build of the language has the function: asked by calling it without arguments.
@@ -197,7 +249,7 @@ fn is_function(space: Option<&str>, name: &str) -> bool {
     };
     FUNCTIONS.with(|functions| {
         let exists = |source: String| -> bool {
-            let call = AssertUnwindSafe(|| Program::compile(&source).ok().map(|p| p.execute(functions)));
+            let call = AssertUnwindSafe(|| parse(&source).ok().map(|expression| functions.resolve(&expression)));
             !catch_unwind(call).ok().flatten().is_some_and(missing)
         };
         match space {
@@ -258,7 +310,15 @@ struct Walk<'w> {
 struct Spent;
 
 impl Walk<'_> {
-    fn node(&mut self, props: &Props, value: &Value, old: Option<&Value>, ratchet: Ratchet, resource: bool, at: &At) -> Option<Spent> {
+    fn node(
+        &mut self,
+        props: &Props,
+        value: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet,
+        resource: bool,
+        at: &At,
+    ) -> Option<Spent> {
         if !props.below.rules || value.is_null() {
             return None;
         }
@@ -285,17 +345,23 @@ impl Walk<'_> {
         }
     }
 
-    fn array(&mut self, props: &Props, list: &[Value], old: Option<&Value>, ratchet: Ratchet, at: &At) -> Option<Spent> {
+    fn array(
+        &mut self,
+        props: &Props,
+        list: &[Value],
+        old: Option<&Value>,
+        ratchet: Ratchet,
+        at: &At,
+    ) -> Option<Spent> {
         let items = props.items().filter(|items| items.below.rules)?;
         let olds = old.and_then(Value::as_array).and_then(|old| OldItems::of(props, old));
         for (i, item) in list.iter().enumerate() {
             let old = olds.as_ref().and_then(|olds| olds.get(item));
             let ratchet = match ratchet.current {
                 None => ratchet,
-                Some(parent) => Ratchet {
-                    current: old.map(|old| Pair { new: item, old, props: items }),
-                    parent: Some(parent),
-                },
+                Some(parent) => {
+                    Ratchet { current: old.map(|old| Pair { new: item, old, props: items }), parent: Some(parent) }
+                }
             };
             if let Some(spent) = self.node(items, item, old, ratchet, items.embedded, &at.index(i)) {
                 return Some(spent);
@@ -305,7 +371,16 @@ impl Walk<'_> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn rule(&mut self, rule: &Rule, props: &Props, value: &Value, old: Option<&Value>, ratchet: Ratchet, resource: bool, at: &At) -> Option<Spent> {
+    fn rule(
+        &mut self,
+        rule: &Rule,
+        props: &Props,
+        value: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet,
+        resource: bool,
+        at: &At,
+    ) -> Option<Spent> {
         let compiled = rule.compiled.as_ref()?;
         let optional = rule.optional_old_self == Some(true);
         if compiled.uses_old && old.is_none() && !optional {
@@ -327,7 +402,7 @@ impl Walk<'_> {
             return Some(Spent);
         }
         self.budget -= cost;
-        let result = catch_unwind(AssertUnwindSafe(|| compiled.program.execute(&scope)));
+        let result = catch_unwind(AssertUnwindSafe(|| scope.resolve(&compiled.program)));
         match result {
             Ok(Ok(Cel::Bool(true))) => {}
             Ok(Ok(Cel::Bool(false))) => self.failed(rule, compiled, props, value, old, ratchet, resource, at),
@@ -343,7 +418,17 @@ impl Walk<'_> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn failed(&mut self, rule: &Rule, compiled: &Compiled, props: &Props, value: &Value, old: Option<&Value>, ratchet: Ratchet, resource: bool, at: &At) {
+    fn failed(
+        &mut self,
+        rule: &Rule,
+        compiled: &Compiled,
+        props: &Props,
+        value: &Value,
+        old: Option<&Value>,
+        ratchet: Ratchet,
+        resource: bool,
+        at: &At,
+    ) {
         if !compiled.uses_old && ratchet.unchanged() {
             return;
         }
@@ -367,14 +452,21 @@ impl Walk<'_> {
     }
 
     /// The text of a `messageExpression`, unless it fails or is not fit to be shown.
-    fn message(&self, program: &Program, props: &Props, value: &Value, old: Option<&Value>, resource: bool) -> Option<String> {
+    fn message(
+        &self,
+        program: &Expression,
+        props: &Props,
+        value: &Value,
+        old: Option<&Value>,
+        resource: bool,
+    ) -> Option<String> {
         let mut reader = values::Reader { widest: 0, unordered: false };
         let mut scope = self.functions.new_inner_scope();
         scope.add_variable_from_value("self", reader.resource(value, props, &Uses::All, resource));
         if let Some(old) = old {
             scope.add_variable_from_value("oldSelf", reader.resource(old, props, &Uses::All, resource));
         }
-        match catch_unwind(AssertUnwindSafe(|| program.execute(&scope))) {
+        match catch_unwind(AssertUnwindSafe(|| scope.resolve(program))) {
             Ok(Ok(Cel::String(text))) => {
                 let text = text.trim();
                 let fits = !text.is_empty() && text.len() <= MAX_MESSAGE_BYTES && !text.contains('\n');
@@ -418,4 +510,9 @@ fn evaluation_error(error: &ExecutionError, rule: &Rule) -> String {
         other => other.to_string(),
     };
     format!("{text} evaluating rule: {}", rule.name())
+}
+
+/// JSON as Go writes it, which escapes what HTML would read.
+fn go_json(value: &Value) -> String {
+    value.to_string().replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e")
 }

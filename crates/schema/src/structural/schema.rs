@@ -12,7 +12,7 @@ use super::{check, default_check, parse, rules};
 use crate::field::{Errors, Path};
 
 /// How deep a schema may nest. Upstream has no such number (its decoder stops at 10,000); real schemas stay below 40.
-pub(super) const MAX_DEPTH: usize = 128;
+pub(super) const MAX_DEPTH: usize = 64;
 
 /// The compiled schema of one version.
 #[derive(Debug)]

@@ -83,9 +83,8 @@ pub(super) fn check<'p>(
     (checker.problems, ty)
 }
 
-/// One problem as the language's own compiler prints it, with a pointer at the first place the text `at` occurs.
-fn problem(source: &str, at: &str, text: &str) -> String {
-    let offset = source.find(at).unwrap_or(0);
+/// One problem as the language's own compiler prints it, with a pointer at its place.
+fn problem(source: &str, offset: usize, text: &str) -> String {
     let line_start = source[..offset].rfind('\n').map_or(0, |i| i + 1);
     let line_number = source[..offset].matches('\n').count() + 1;
     let line = source[line_start..].lines().next().unwrap_or_default();
@@ -126,8 +125,27 @@ struct Checker<'p, 'f> {
 }
 
 impl<'p> Checker<'p, '_> {
+    /// Reports a problem at the first place where the text `at` occurs: the parser keeps no positions.
     fn report(&mut self, at: &str, text: &str) {
-        let problem = problem(self.source, at, text);
+        let offset = self.source.find(at).unwrap_or(0);
+        self.report_at(offset, text);
+    }
+
+    /// Calls are located at their parenthesis.
+    fn report_call(&mut self, name: &str, text: &str) {
+        let offset = self.source.find(&format!("{name}(")).map_or(0, |i| i + name.len());
+        self.report_at(offset, text);
+    }
+
+    /// Selections are located at their dot, those in `has()` at the macro's parenthesis.
+    fn report_field(&mut self, field: &str, test: bool, text: &str) {
+        let dot = self.source.find(&format!(".{field}")).unwrap_or(0);
+        let has = if test { self.source[..dot].rfind("has(").map(|i| i + 3) } else { None };
+        self.report_at(has.unwrap_or(dot), text);
+    }
+
+    fn report_at(&mut self, offset: usize, text: &str) {
+        let problem = problem(self.source, offset, text);
         if !self.problems.contains(&problem) {
             self.problems.push(problem);
         }
@@ -161,7 +179,7 @@ impl<'p> Checker<'p, '_> {
             }
             Expr::Select(select) => {
                 let operand = self.infer(&select.operand);
-                let ty = self.field(operand, &select.field);
+                let ty = self.field(operand, &select.field, select.test);
                 if select.test { Type::Bool } else { ty }
             }
             Expr::Call(call) => self.call(call),
@@ -171,7 +189,18 @@ impl<'p> Checker<'p, '_> {
 
     fn name(&mut self, name: &str) -> Type<'p> {
         const TYPES: [&str; 13] = [
-            "int", "uint", "double", "bool", "string", "bytes", "list", "map", "null_type", "type", "timestamp", "duration",
+            "int",
+            "uint",
+            "double",
+            "bool",
+            "string",
+            "bytes",
+            "list",
+            "map",
+            "null_type",
+            "type",
+            "timestamp",
+            "duration",
             "optional_type",
         ];
         if let Some((_, ty)) = self.names.iter().rev().find(|(known, _)| known == name) {
@@ -183,7 +212,7 @@ impl<'p> Checker<'p, '_> {
         Type::Dyn
     }
 
-    fn field(&mut self, operand: Type<'p>, field: &str) -> Type<'p> {
+    fn field(&mut self, operand: Type<'p>, field: &str, test: bool) -> Type<'p> {
         let found = match &operand {
             Type::Object { props, resource } => {
                 let declared = props.properties.iter().find(|(name, _)| escape(name).as_deref() == Some(field));
@@ -200,12 +229,12 @@ impl<'p> Checker<'p, '_> {
             Type::Dyn | Type::Null => Some(Type::Dyn),
             other => {
                 let name = other.scalar().unwrap_or("list");
-                self.report(&format!(".{field}"), &format!("type '{name}' does not support field selection"));
+                self.report_field(field, test, &format!("type '{name}' does not support field selection"));
                 return Type::Dyn;
             }
         };
         found.unwrap_or_else(|| {
-            self.report(&format!(".{field}"), &format!("undefined field '{field}'"));
+            self.report_field(field, test, &format!("undefined field '{field}'"));
             Type::Dyn
         })
     }
@@ -217,7 +246,7 @@ impl<'p> Checker<'p, '_> {
             Some(IdedExpr { expr: Expr::Ident(space), .. }) if !self.names.iter().any(|(known, _)| known == space) => {
                 if !(self.has_function)(Some(space), name) {
                     let text = format!("undeclared reference to '{space}.{name}' (in container '')");
-                    self.report(space, &text);
+                    self.report_call(name, &text);
                 }
                 None
             }
@@ -266,7 +295,7 @@ impl<'p> Checker<'p, '_> {
     fn function(&mut self, name: &str) {
         let plain = name.starts_with(|c: char| c.is_ascii_alphabetic());
         if plain && !(self.has_function)(None, name) {
-            self.report(name, &format!("undeclared reference to '{name}' (in container '')"));
+            self.report_call(name, &format!("undeclared reference to '{name}' (in container '')"));
         }
     }
 

@@ -464,7 +464,8 @@ fn allowed(props: &Props, value: &Value, at: &At, out: &mut Outcome) {
         return;
     }
     let name = at.dotted();
-    let texts: Vec<String> = props.allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
+    let texts: Vec<String> =
+        props.allowed.iter().map(|v| v.as_str().map_or_else(|| v.to_string(), str::to_owned)).collect();
     let quoted: Vec<String> = texts.iter().map(|s| quote(s)).collect();
     let sentence = format!("{name} in body should be one of [{}]", texts.join(" "));
     let detail = Some(format!("supported values: {}", quoted.join(", ")));

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use base64::Engine;
+use kube_cel::cel::IdedExpr;
 use kube_cel::cel::Value as Cel;
 use kube_cel::cel::common::ast::{EntryExpr, Expr};
 use kube_cel::cel::objects::{Key, Map as CelMap};
-use kube_cel::cel::IdedExpr;
 use serde_json::{Map, Value};
 
 use super::formats::Format;
@@ -113,8 +113,27 @@ pub(super) fn loops(expr: &IdedExpr) -> u32 {
 /// How a field's name is written in rules; `None` for names that cannot be written there.
 pub(super) fn escape(name: &str) -> Option<String> {
     const RESERVED: [&str; 21] = [
-        "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function", "if", "import", "let",
-        "loop", "package", "namespace", "return", "var", "void", "while",
+        "true",
+        "false",
+        "null",
+        "in",
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "for",
+        "function",
+        "if",
+        "import",
+        "let",
+        "loop",
+        "package",
+        "namespace",
+        "return",
+        "var",
+        "void",
+        "while",
     ];
     if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
         return None;
@@ -284,7 +303,8 @@ fn go_nanos(s: &str) -> Option<i64> {
         let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
         let number: f64 = rest[..end].parse().ok()?;
         rest = &rest[end..];
-        let units = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
+        let units =
+            [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
         let (unit, nanos) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
         total += number * nanos;
         rest = &rest[unit.len()..];
