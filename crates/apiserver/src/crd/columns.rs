@@ -171,15 +171,22 @@ mod tests {
         assert_eq!(names, ["Name", "S", "I", "B", "D", "N", "M", "O", "X"]);
         assert_eq!(columns.headers[0].format, "name");
         assert_eq!((columns.headers[2].priority, columns.headers[2].description.as_str()), (1, "an int"));
-        assert_eq!(
-            columns.headers[1].description,
-            "Custom resource definition column (in JSONPath format): .spec.s"
-        );
+        assert_eq!(columns.headers[1].description, "Custom resource definition column (in JSONPath format): .spec.s");
         let object = json!({"metadata": {"name": "n"}, "spec": {
             "s": "text", "i": 3.7, "b": true, "d": "2024-01-01T00:00:00Z", "n": 2, "o": {"a": [1]}}});
         assert_eq!(
             columns.cells(&object, now()),
-            [json!("n"), json!("text"), json!(3), json!(true), json!("24h"), json!(2.0), json!(null), json!("{\"a\":[1]}"), json!(null)]
+            [
+                json!("n"),
+                json!("text"),
+                json!(3),
+                json!(true),
+                json!("24h"),
+                json!(2.0),
+                json!(null),
+                json!("{\"a\":[1]}"),
+                json!(null)
+            ]
         );
     }
 
@@ -200,9 +207,20 @@ mod tests {
     #[test]
     fn ages_read_as_kubectl_writes_them() {
         let table = [
-            (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (600, "10m"), (3 * 3600, "3h"), (3 * 3600 + 60, "3h1m"),
-            (47 * 3600, "47h"), (49 * 3600, "2d1h"), (8 * 86400, "8d"), (800 * 86400, "2y70d"), (4000 * 86400, "10y"),
-            (-1, "0s"), (-5, "<invalid>"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (600, "10m"),
+            (3 * 3600, "3h"),
+            (3 * 3600 + 60, "3h1m"),
+            (47 * 3600, "47h"),
+            (49 * 3600, "2d1h"),
+            (8 * 86400, "8d"),
+            (800 * 86400, "2y70d"),
+            (4000 * 86400, "10y"),
+            (-1, "0s"),
+            (-5, "<invalid>"),
         ];
         for (secs, expected) in table {
             assert_eq!(human(secs), expected, "{secs}");

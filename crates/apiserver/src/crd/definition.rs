@@ -45,7 +45,8 @@ pub fn prepare_update(crd: &mut Value, old: &Value) {
 }
 
 fn remember_stored(crd: &mut Value) {
-    let storage = versions(crd).iter().find(|v| v["storage"] == true).and_then(|v| v["name"].as_str()).map(str::to_owned);
+    let storage =
+        versions(crd).iter().find(|v| v["storage"] == true).and_then(|v| v["name"].as_str()).map(str::to_owned);
     let Some(storage) = storage else { return };
     let stored = &mut crd["status"]["storedVersions"];
     match stored {
@@ -260,7 +261,8 @@ fn deprecation(version: &Value, at: &Path, errors: &mut Errors) {
         errors.invalid(at, warning, "must not be an empty string");
     }
     if let Some((i, _)) = warning.char_indices().find(|(_, c)| c.is_control()) {
-        let detail = format!("must only contain printable UTF-8 characters; non-printable character found at index {i}");
+        let detail =
+            format!("must only contain printable UTF-8 characters; non-printable character found at index {i}");
         errors.invalid(at, warning, detail);
     }
 }
@@ -348,7 +350,8 @@ fn names(crd: &Value, at: &Path, errors: &mut Errors) {
 
 fn schema(version: &Value, at: &Path, status: bool, errors: &mut Errors) {
     if let Some(schema) = version.pointer("/schema/openAPIV3Schema").filter(|s| !s.is_null()) {
-        let options = structural::Options { path: at.clone(), status_subresource: status, require_pruned_defaults: true };
+        let options =
+            structural::Options { path: at.clone(), status_subresource: status, require_pruned_defaults: true };
         if let Err(found) = Structural::compile_with(schema, &options) {
             errors.extend(found);
         }
@@ -357,7 +360,8 @@ fn schema(version: &Value, at: &Path, status: bool, errors: &mut Errors) {
 
 fn subresources(version: &Value, at: &Path, errors: &mut Errors) {
     let Some(scale) = version.pointer("/subresources/scale").filter(|s| !s.is_null()) else { return };
-    for (name, under, whose) in [("specReplicasPath", ".spec.", ".spec"), ("statusReplicasPath", ".status.", ".status")] {
+    for (name, under, whose) in [("specReplicasPath", ".spec.", ".spec"), ("statusReplicasPath", ".status.", ".status")]
+    {
         let at = at.child("scale").child(name);
         let path = text(scale, &format!("/{name}"));
         if path.is_empty() {
@@ -368,7 +372,11 @@ fn subresources(version: &Value, at: &Path, errors: &mut Errors) {
     }
     let path = text(scale, "/labelSelectorPath");
     let at = at.child("scale").child("labelSelectorPath");
-    if !path.is_empty() && simple_path(path, &at, errors) && !path.starts_with(".spec.") && !path.starts_with(".status.") {
+    if !path.is_empty()
+        && simple_path(path, &at, errors)
+        && !path.starts_with(".spec.")
+        && !path.starts_with(".status.")
+    {
         errors.invalid(&at, path, "should be a json path under either .spec or .status");
     }
 }
@@ -502,7 +510,11 @@ fn approval(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
         return;
     }
     let annotation = |crd: &Value| {
-        crd.pointer("/metadata/annotations").and_then(|a| a.get(APPROVED)).and_then(Value::as_str).unwrap_or_default().to_owned()
+        crd.pointer("/metadata/annotations")
+            .and_then(|a| a.get(APPROVED))
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
     };
     #[derive(PartialEq)]
     enum State {
@@ -514,7 +526,9 @@ fn approval(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
         "" => State::Missing,
         text if text.starts_with("unapproved") => State::Fine(false),
         text => match text.split_once("://") {
-            Some((scheme, rest)) if !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') => State::Fine(true),
+            Some((scheme, rest)) if !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') => {
+                State::Fine(true)
+            }
             _ => State::Invalid,
         },
     };

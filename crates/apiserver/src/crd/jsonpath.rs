@@ -21,7 +21,11 @@ enum Node {
     Wildcard,
     Recursive,
     Slice(Slice),
-    Filter { left: Vec<Node>, op: Op, right: Vec<Node> },
+    Filter {
+        left: Vec<Node>,
+        op: Op,
+        right: Vec<Node>,
+    },
     Union(Vec<Vec<Node>>),
     Literal(Value),
 }
@@ -196,7 +200,9 @@ fn slice(text: &str) -> Result<Slice, Invalid> {
         match *part {
             "" => Ok(None),
             // Far beyond any list, and far from overflow.
-            n => n.parse::<i32>().map(|n| Some(i64::from(n))).map_err(|_| Invalid(format!("invalid array index {text}"))),
+            n => {
+                n.parse::<i32>().map(|n| Some(i64::from(n))).map_err(|_| Invalid(format!("invalid array index {text}")))
+            }
         }
     };
     let numbers = parts.iter().map(number).collect::<Result<Vec<_>, _>>()?;
@@ -447,7 +453,20 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_and_never_panics() {
-        for path in ["[", "[?(", "[?(@.a", ".a[b]", "..", "....a", "'x", "[99999999999999999999]", "{", "\u{0}", ".a[1:2:3:4]", "[?(@.a~b)]"] {
+        for path in [
+            "[",
+            "[?(",
+            "[?(@.a",
+            ".a[b]",
+            "..",
+            "....a",
+            "'x",
+            "[99999999999999999999]",
+            "{",
+            "\u{0}",
+            ".a[1:2:3:4]",
+            "[?(@.a~b)]",
+        ] {
             if let Ok(path) = JsonPath::parse(path) {
                 let _ = path.find(&json!({"a": [1, {"b": null}]}));
             }

@@ -230,7 +230,10 @@ mod tests {
             paths().get(&object).map_err(|e| e.to_string()),
             Err("the spec replicas field \".spec.replicas\" does not exist".into())
         );
-        assert_eq!(paths().set(&mut object, &json!({"spec": {}})), Err(Problem::EmptyReplicas(".spec.replicas".into())));
+        assert_eq!(
+            paths().set(&mut object, &json!({"spec": {}})),
+            Err(Problem::EmptyReplicas(".spec.replicas".into()))
+        );
     }
 
     #[test]
@@ -241,10 +244,15 @@ mod tests {
             paths().validate_status(&object, &mut errors);
             errors.0.iter().map(ToString::to_string).collect::<Vec<_>>()
         };
-        assert_eq!(said(json!({"spec": {"replicas": -1}})), [".spec.replicas: Invalid value: -1: should be a non-negative integer"]);
+        assert_eq!(
+            said(json!({"spec": {"replicas": -1}})),
+            [".spec.replicas: Invalid value: -1: should be a non-negative integer"]
+        );
         assert_eq!(
             said(json!({"spec": {"replicas": "x"}})),
-            [".spec.replicas: Invalid value: 0: .spec.replicas accessor error: x is of the type string, expected int64"]
+            [
+                ".spec.replicas: Invalid value: 0: .spec.replicas accessor error: x is of the type string, expected int64"
+            ]
         );
         assert_eq!(
             said(json!({"spec": {"replicas": 3_000_000_000u32}})),

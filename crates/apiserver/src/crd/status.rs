@@ -140,7 +140,8 @@ fn set(crd: &mut Value, condition: &str, is_true: bool, reason: &str, message: &
         .filter(|c| c["status"] == status)
         .and_then(|c| c["lastTransitionTime"].as_str().map(str::to_owned))
         .unwrap_or_else(|| now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
-    let new = json!({"type": condition, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
+    let new =
+        json!({"type": condition, "status": status, "reason": reason, "message": message, "lastTransitionTime": since});
     let conditions = &mut status_of(crd)["conditions"];
     match conditions {
         Value::Array(list) => match list.iter_mut().find(|c| c["type"] == condition) {

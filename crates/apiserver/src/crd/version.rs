@@ -131,7 +131,11 @@ impl Custom {
     pub fn resource(&self, version: &Version) -> Resource {
         let mut subresources = Vec::new();
         if version.status {
-            subresources.push(Subresource { name: "status".to_owned(), body: None, verbs: vec!["get", "patch", "update"] });
+            subresources.push(Subresource {
+                name: "status".to_owned(),
+                body: None,
+                verbs: vec!["get", "patch", "update"],
+            });
         }
         if version.scale.is_some() {
             let body = Some(("autoscaling".to_owned(), "v1".to_owned(), "Scale".to_owned()));
