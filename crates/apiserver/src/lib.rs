@@ -1,3 +1,3 @@
 //! The Kubernetes API over a store.
-pub mod registry;
 pub mod crd;
+pub mod registry;

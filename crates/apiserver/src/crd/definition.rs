@@ -34,7 +34,7 @@ pub fn default(crd: &mut Value) {
 
 /// A new definition starts with an empty status that knows only the version to be stored.
 pub fn prepare_create(crd: &mut Value) {
-    crd["status"] = json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": []});
+    crd["status"] = json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": null});
     remember_stored(crd);
 }
 
@@ -77,7 +77,7 @@ pub fn validate(crd: &Value, errors: &mut Errors) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.invalid(&Path::new("metadata").child("name"), name, detail);
     }
-    spec(crd, None, errors);
+    spec(crd, errors);
     stored_versions(crd, errors);
     approval(crd, None, errors);
     preserve_unknown(crd, None, errors);
@@ -85,7 +85,7 @@ pub fn validate(crd: &Value, errors: &mut Errors) {
 
 /// What is wrong with an update.
 pub fn validate_update(crd: &Value, old: &Value, errors: &mut Errors) {
-    spec(crd, Some(old), errors);
+    spec(crd, errors);
     let at = Path::new("spec");
     let mut immutable = |pointer: &str, path: Path| {
         let (new, old) = (text(crd, pointer), text(old, pointer));
@@ -143,7 +143,7 @@ impl Shared {
     }
 }
 
-fn spec(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
+fn spec(crd: &Value, errors: &mut Errors) {
     let at = Path::new("spec");
     group(text(crd, "/spec/group"), &at.child("group"), errors);
     choice(text(crd, "/spec/scope"), &["Cluster", "Namespaced"], &at.child("scope"), errors);
@@ -159,6 +159,11 @@ fn spec(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
         each_version(version, &list.index(i), &shared, errors);
     }
     version_list(versions, &list, &shared, errors);
+    let first = versions.first().map_or("", |v| text(v, "/name"));
+    let problems = dns1035_label(first);
+    if !first.is_empty() && !problems.is_empty() {
+        errors.invalid(&at.child("version"), first, problems.join(","));
+    }
     for name in ["plural", "singular", "kind", "listKind"] {
         if text(crd, &format!("/spec/names/{name}")).is_empty() {
             errors.required(&at.child("names").child(name), "");
@@ -181,7 +186,6 @@ fn spec(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
         }
     }
     conversion(crd, &at.child("conversion"), errors);
-    let _ = old;
 }
 
 fn group(group: &str, at: &Path, errors: &mut Errors) {
@@ -304,7 +308,7 @@ fn refuse_versions(versions: &[Value], at: &Path, shared: &Shared, why: &str, er
             )
         })
         .collect();
-    let shown = if shown.is_empty() { "null".to_owned() } else { format!("[{}]", shown.join(",")) };
+    let shown = format!("[{}]", shown.join(","));
     errors.0.push(usher_schema::field::Error {
         kind: usher_schema::field::Kind::Invalid,
         path: at.clone(),
@@ -314,37 +318,32 @@ fn refuse_versions(versions: &[Value], at: &Path, shared: &Shared, why: &str, er
 }
 
 fn names(crd: &Value, at: &Path, errors: &mut Errors) {
-    let mut label = |name: String, value: &str, mixed_case: bool| {
-        let problems = if mixed_case { dns1035_label(&value.to_lowercase()) } else { dns1035_label(value) };
-        if !problems.is_empty() {
-            let why = problems.join(",");
-            let detail =
-                if mixed_case { format!("may have mixed case, but should otherwise match: {why}") } else { why };
-            let path = match name.split_once('[') {
-                Some((name, index)) => at.child(name).key(index),
-                None => at.child(&name),
-            };
-            errors.invalid(&path, value, detail);
-        }
-    };
-    for (name, mixed_case) in [("plural", false), ("singular", false), ("kind", true), ("listKind", true)] {
-        let value = text(crd, &format!("/spec/names/{name}"));
-        if !value.is_empty() {
-            label(name.to_owned(), value, mixed_case);
+    let name = |name: &str| text(crd, &format!("/spec/names/{name}"));
+    for field in ["plural", "singular"] {
+        label(name(field), &at.child(field), errors);
+    }
+    for field in ["kind", "listKind"] {
+        let problems = dns1035_label(&name(field).to_lowercase());
+        if !name(field).is_empty() && !problems.is_empty() {
+            let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
+            errors.invalid(&at.child(field), name(field), detail);
         }
     }
     for (i, short) in strings(crd, "/spec/names/shortNames").iter().enumerate() {
-        label(format!("shortNames[{i}"), short, false);
+        label(short, &at.child("shortNames").index(i), errors);
     }
-    let kind = text(crd, "/spec/names/kind");
-    if !kind.is_empty() && kind == text(crd, "/spec/names/listKind") {
-        errors.invalid(&at.child("listKind"), kind, "kind and listKind may not be the same");
+    if !name("kind").is_empty() && name("kind") == name("listKind") {
+        errors.invalid(&at.child("listKind"), name("listKind"), "kind and listKind may not be the same");
     }
     for (i, category) in strings(crd, "/spec/names/categories").iter().enumerate() {
-        let problems = dns1035_label(category);
-        if !problems.is_empty() {
-            errors.invalid(&at.child("categories").index(i), category.as_str(), problems.join(","));
-        }
+        label(category, &at.child("categories").index(i), errors);
+    }
+}
+
+fn label(value: &str, at: &Path, errors: &mut Errors) {
+    let problems = dns1035_label(value);
+    if !value.is_empty() && !problems.is_empty() {
+        errors.invalid(at, value, problems.join(","));
     }
 }
 
@@ -484,10 +483,18 @@ fn stored_versions(crd: &Value, errors: &mut Errors) {
         errors.invalid(&at, none, "must have at least one stored version");
         return;
     }
-    for version in versions(crd).iter().filter(|v| v["storage"] == true) {
+    // Each stored version answers for one version only, as in upstream, where duplicates show for that.
+    let mut answers = stored.clone();
+    for version in versions(crd) {
         let name = text(version, "/name");
-        if !stored.iter().any(|s| s == name) {
-            errors.invalid(&at, shown(), format!("must have the storage version {name}"));
+        match answers.iter().position(|s| s == name) {
+            Some(i) => {
+                answers.remove(i);
+            }
+            None if version["storage"] == true => {
+                errors.invalid(&at, shown(), format!("must have the storage version {name}"));
+            }
+            None => {}
         }
     }
     for (i, name) in stored.iter().enumerate() {

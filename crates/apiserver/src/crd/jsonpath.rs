@@ -370,8 +370,8 @@ fn pick(slice: Slice, len: usize) -> Result<impl Iterator<Item = usize>, Invalid
     Ok(indices.filter_map(|i| usize::try_from(i).ok()))
 }
 
-fn passes(item: &Cow<Value>, left: &[Node], op: Op, right: &[Node]) -> Result<bool, Invalid> {
-    let side = |nodes| eval(nodes, vec![Cow::Borrowed(item.as_ref())]);
+fn passes(item: &Value, left: &[Node], op: Op, right: &[Node]) -> Result<bool, Invalid> {
+    let side = |nodes| eval(nodes, vec![Cow::Borrowed(item)]);
     if op == Op::Exists {
         return Ok(side(left).is_ok_and(|found| !found.is_empty()));
     }

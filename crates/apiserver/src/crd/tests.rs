@@ -94,7 +94,7 @@ fn definitions_are_refused_in_upstreams_words() {
                  \"DeprecationWarning\":null,\"Schema\":null,\"Subresources\":null,\"AdditionalPrinterColumns\":null,\
                  \"SelectableFields\":null}]: must have exactly one version marked as storage version"
                     .into(),
-                "status.storedVersions: Invalid value: []: must have at least one stored version".into(),
+                "status.storedVersions: Invalid value: null: must have at least one stored version".into(),
             ],
         ),
         (
