@@ -89,6 +89,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
     server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;
 
+    server.clone().start_custom_resources();
     listener.set_nonblocking(true).map_err(StartError::Runtime)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Runtime)?;
     let serving = tokio::spawn(listen::serve(server.clone(), listener, tls));

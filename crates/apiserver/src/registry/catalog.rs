@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::kind::{Kind, Resource};
 use super::kinds;
 use super::served::{Served, Typed};
+use crate::crd::kinds::Definitions;
 
 /// What is served at one moment. Replaced as a whole when custom resources come and go.
 #[derive(Clone, Default)]
@@ -46,6 +47,9 @@ impl Catalog {
         }
         let mut collect = Collect(Catalog::default());
         kinds::register(&mut collect);
+        if let Some(definitions) = Definitions::new() {
+            collect.0.add(Arc::new(definitions));
+        }
         collect.0.questions = questions();
         collect.0
     }

@@ -8,6 +8,7 @@ use usher_schema::graph::At;
 
 use super::kind::{Column, Cx, Kind, Propagation, Resource};
 use super::meta;
+use crate::crd::scale::ScalePaths;
 use crate::object::{self, Object};
 use crate::status::{ApiError, Result};
 
@@ -16,6 +17,17 @@ use crate::status::{ApiError, Result};
 pub enum Part {
     Main,
     Status,
+}
+
+/// What a kind does about the beginning of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// Nothing of its own: finalizers and grace decide.
+    Ordinary,
+    /// It stays until someone lets it go, whatever its finalizers say; the kind has marked it as it likes.
+    Held,
+    /// As ordinary, after the kind has put something into it.
+    Marked,
 }
 
 /// The rules of one served resource.
@@ -69,9 +81,29 @@ pub trait Served: Send + Sync {
         None
     }
 
-    /// The scale subresource's paths, where there is one: spec replicas, status replicas, label selector.
-    fn scale_paths(&self) -> Option<(String, String, Option<String>)> {
+    /// Where the scale subresource finds its numbers, where there is one.
+    fn scale_paths(&self) -> Option<&ScalePaths> {
         None
+    }
+
+    /// How long a deletion that is asked for now may take: `None` for kinds that know no grace.
+    fn grace_secs(&self, _object: &Object, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Marks an object whose deletion begins, in ways of its own.
+    fn begin_deletion(&self, _object: &mut Object, _now: Timestamp) -> Deletion {
+        Deletion::Ordinary
+    }
+
+    /// Whether a deletion that took effect is answered with the object rather than with a Status.
+    fn delete_shows_object(&self) -> bool {
+        false
+    }
+
+    /// Texts for `Warning` headers of a `DELETE` that names no propagation policy.
+    fn delete_warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -225,6 +257,22 @@ impl<K: Kind> Served for Typed<K> {
 
     fn default_propagation(&self) -> Propagation {
         self.kind.default_propagation()
+    }
+
+    fn grace_secs(&self, object: &Object, asked: Option<i64>) -> Option<i64> {
+        self.kind.grace_secs(object, asked)
+    }
+
+    fn begin_deletion(&self, object: &mut Object, now: Timestamp) -> Deletion {
+        self.kind.begin_deletion(object, now)
+    }
+
+    fn delete_shows_object(&self) -> bool {
+        self.kind.delete_shows_object()
+    }
+
+    fn delete_warnings(&self) -> Vec<String> {
+        self.kind.delete_warnings()
     }
 
     fn create_on_update(&self) -> bool {

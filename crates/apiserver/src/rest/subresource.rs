@@ -234,9 +234,13 @@ impl Server {
         let kind = target.kind.as_ref();
         let Some(paths) = kind.scale_paths() else { return Err(ApiError::no_such_path()) };
         let current = self.current(target)?;
-        let shown = |object: &Object| crate::crd::scale_of(object, &paths);
+        let problem = |p: crate::crd::scale::Problem| scale_problem(&p);
+        let shown = |object: &Object| paths.answer(object).map_err(problem);
         match target.ask.info.verb {
-            "get" => Ok(super::show::finish(200, shown(&current).to_string().into_bytes(), accepted)),
+            "get" => {
+                let scale = paths.get(&current).map_err(problem)?;
+                Ok(super::show::finish(200, scale.to_string().into_bytes(), accepted))
+            }
             verb @ ("update" | "patch") => {
                 let options = WriteOptions::parse(&target.ask.query, "UpdateOptions")?;
                 let name = target.ask.info.name.clone();
@@ -248,14 +252,14 @@ impl Server {
                     .change(target, &name, Part::Main, options.dry_run, &mut warnings, |old| {
                         let scale = match &body {
                             Some(scale) => scale.clone(),
-                            None => super::patch::patched_scale(target, shown(old))?,
+                            None => super::patch::patched_scale(target, shown(old)?)?,
                         };
                         let wanted = object::meta_str(&scale, "resourceVersion");
                         if !wanted.is_empty() && wanted != object::meta_str(old, "resourceVersion") {
                             return Err(ApiError::modified(kind.resource(), &name));
                         }
                         let mut new = old.clone();
-                        crate::crd::set_scale(&mut new, &paths, &scale)?;
+                        paths.set(&mut new, &scale).map_err(problem)?;
                         usher_schema::managed::update(
                             kind.schema(),
                             old,
@@ -272,10 +276,17 @@ impl Server {
                     }
                     Outcome::Removed(object) | Outcome::Tried(object) => object,
                 };
-                Ok(super::show::finish(200, shown(&object).to_string().into_bytes(), accepted).warned(warnings))
+                Ok(super::show::finish(200, shown(&object)?.to_string().into_bytes(), accepted).warned(warnings))
             }
             verb => Err(ApiError::method_not_allowed(kind.resource(), verb)),
         }
+    }
+}
+
+fn scale_problem(problem: &crate::crd::scale::Problem) -> ApiError {
+    match problem {
+        crate::crd::scale::Problem::EmptyReplicas(_) => ApiError::bad_request(problem.to_string()),
+        other => ApiError::internal(other.to_string()),
     }
 }
 

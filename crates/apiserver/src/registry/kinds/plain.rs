@@ -7,8 +7,6 @@ macro_rules! plain { ($v:expr, $t:ident, $ty:ty, $g:expr, $k:expr, $p:expr, $s:e
     $v.kind($t) }} }
 pub fn register_plain<V: Visitor>(v: &mut V) {
     use k8s_openapi::api::{core::v1 as core, scheduling::v1 as scheduling};
-    use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1 as ext;
     plain!(v, F, core::Node, "", "Node", "nodes", ["no"], false, true);
     plain!(v, M, scheduling::PriorityClass, "scheduling.k8s.io", "PriorityClass", "priorityclasses", ["pc"], false, false);
-    plain!(v, N, ext::CustomResourceDefinition, "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", ["crd"], false, true);
 }
