@@ -31,6 +31,11 @@ impl Tasks {
         self.stop.child_token()
     }
 
+    /// Stops every task, without waiting for it.
+    pub fn cancel(&self) {
+        self.stop.cancel();
+    }
+
     /// Stops every task and returns when the last one has gone.
     pub async fn stop(&self) {
         self.stop.cancel();
