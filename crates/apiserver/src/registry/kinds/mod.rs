@@ -5,6 +5,7 @@ pub mod common;
 pub mod config_map;
 pub mod cron_schedule;
 pub mod cronjob;
+pub mod custom_resource_definition;
 mod describe;
 pub mod equality;
 pub mod event;
@@ -24,10 +25,13 @@ pub mod resource_quota;
 pub mod runtime_class;
 pub mod secret;
 pub mod selector;
+pub mod service;
 pub mod service_account;
 #[cfg(test)]
 mod testing;
+pub mod webhook_configuration;
 
+use self::custom_resource_definition::{CustomResourceDefinitions, Rules};
 use super::kind::Kind;
 
 /// Takes each built-in kind in turn; what it makes of them is its own business.
@@ -42,6 +46,7 @@ pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(config_map::ConfigMaps);
     visitor.kind(secret::Secrets);
     visitor.kind(service_account::ServiceAccounts);
+    visitor.kind(service::Services);
     visitor.kind(limit_range::LimitRanges);
     visitor.kind(resource_quota::ResourceQuotas);
     visitor.kind(event::Events);
@@ -53,6 +58,9 @@ pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(rbac::ClusterRoles);
     visitor.kind(rbac::RoleBindings);
     visitor.kind(rbac::ClusterRoleBindings);
+    visitor.kind(webhook_configuration::MutatingWebhookConfigurations);
+    visitor.kind(webhook_configuration::ValidatingWebhookConfigurations);
+    visitor.kind(CustomResourceDefinitions { rules: Rules::NONE });
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
     visitor.kind(pod::Pods);
     visitor.kind(job::Jobs);

@@ -248,7 +248,7 @@ fn validate_cidrs(cidrs: &[String], at: &At, errors: &mut Errors) {
 }
 
 /// Whether it is a range of IPv6 addresses, or what is wrong with it.
-fn parse_cidr(cidr: &str) -> Result<bool, &'static str> {
+pub fn parse_cidr(cidr: &str) -> Result<bool, &'static str> {
     const BAD: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
     let (ip, prefix) = cidr.split_once('/').ok_or(BAD)?;
     let plain = |number: &str| match number.trim_start_matches('0') {
