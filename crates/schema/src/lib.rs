@@ -16,6 +16,7 @@ pub mod managed;
 pub mod openapi;
 pub mod protobuf;
 pub mod strategic;
+pub mod structural;
 
 #[cfg(test)]
 mod golden;
