@@ -32,6 +32,7 @@ struct Shared {
     /// Compiled definitions by uid, with the generation they were compiled from.
     compiled: parking_lot::Mutex<HashMap<String, (i64, Compiled)>>,
     access: crate::access::Access,
+    webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
     closing: watch::Sender<bool>,
 }
@@ -47,6 +48,8 @@ pub struct Options {
     pub max_writes_inflight: usize,
     /// `host:port` that discovery tells clients.
     pub address: String,
+    /// The CA of our own certificates: trusted for webhooks whose configuration names none.
+    pub ca_pem: String,
 }
 
 impl Default for Options {
@@ -57,6 +60,7 @@ impl Default for Options {
             max_reads_inflight: 400,
             max_writes_inflight: 200,
             address: "127.0.0.1:7443".to_owned(),
+            ca_pem: String::new(),
         }
     }
 }
@@ -72,6 +76,7 @@ impl Server {
             catalog_is_old: AtomicBool::new(true),
             compiled: Default::default(),
             access: crate::access::Access::new(keys, &options),
+            webhooks: crate::admission::webhook::Cache::default(),
             options,
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
@@ -106,6 +111,10 @@ impl Server {
         &self.0.access
     }
 
+    pub(crate) fn webhook_cache(&self) -> &crate::admission::webhook::Cache {
+        &self.0.webhooks
+    }
+
     /// What is served now, custom resources included.
     pub fn catalog(&self) -> Arc<Catalog> {
         if self.0.catalog_is_old.swap(false, Ordering::AcqRel) {
@@ -138,6 +147,7 @@ impl Server {
         match resource.group.as_str() {
             "apiextensions.k8s.io" => self.definitions_changed(),
             "rbac.authorization.k8s.io" => self.0.access.rules_changed(),
+            "admissionregistration.k8s.io" => self.0.webhooks.configurations_changed(),
             _ => {}
         }
     }

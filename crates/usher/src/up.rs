@@ -84,7 +84,12 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     pki::write_private(&config.kubeconfig, kubeconfig.as_bytes())
         .map_err(|source| StartError::Kubeconfig { path: config.kubeconfig.clone(), source })?;
     let tls = Arc::new(pki.server_config()?);
-    let options = Options { gates: config.gates.clone(), address: address.to_string(), ..Options::default() };
+    let options = Options {
+        gates: config.gates.clone(),
+        address: address.to_string(),
+        ca_pem: pki.ca_pem.clone(),
+        ..Options::default()
+    };
     let keys = Keys { service_account: pki.service_account_key, tokens };
     let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
     server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;

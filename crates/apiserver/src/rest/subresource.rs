@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::write::Outcome;
 use super::{Answer, Target};
+use crate::admission::{Operation, Review};
 use crate::object::{self, Object};
 use crate::registry::served::Part;
 use crate::request::WriteOptions;
@@ -44,11 +45,27 @@ impl Server {
         super::decode::body_of_kind(target.ask, group, version, kind)
     }
 
+    /// The body of a `create` on a subresource, after all of admission. Nothing of the kind's own stands in between.
+    pub(crate) async fn reviewed(
+        &self,
+        target: &Target<'_>,
+        body: Object,
+        dry_run: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<Object> {
+        let review = Review::new(target, Operation::Create, &target.ask.info.name, dry_run);
+        let body = self.admit(&review, body, None, warnings).await?;
+        self.validate_admission(&review, Some(&body), None, warnings).await?;
+        Ok(body)
+    }
+
     /// A pod is put on a node, once.
     async fn bind(&self, target: &Target<'_>) -> Result<Answer> {
         let binding = self.body_as(target, "", "v1", "Binding")?;
         let options = WriteOptions::parse(&target.ask.query, "CreateOptions")?;
         let name = target.ask.info.name.clone();
+        let mut warnings = Vec::new();
+        let binding = self.reviewed(target, binding, options.dry_run, &mut warnings).await?;
         let to =
             |field: &str| binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or("").to_owned();
         let (kind, node) = (to("kind"), to("name"));
@@ -67,8 +84,7 @@ impl Server {
         let annotations = binding.pointer("/metadata/annotations").cloned();
         let labels = binding.pointer("/metadata/labels").cloned();
         let uid = object::uid(&binding).to_owned();
-        let mut warnings = Vec::new();
-        self.edit_as_server(target, &name, options.dry_run, &mut warnings, |pod| {
+        self.edit_as_server(target, &name, options.dry_run, |pod| {
             let refuse = |why: String| ApiError::conflict(target.kind.resource(), &name, &why);
             if !uid.is_empty() && uid != object::uid(pod) {
                 return Err(refuse(format!(
@@ -107,12 +123,13 @@ impl Server {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
         let options = WriteOptions::parse(&target.ask.query, "CreateOptions")?;
+        let mut warnings = Vec::new();
+        let eviction = self.reviewed(target, eviction, options.dry_run, &mut warnings).await?;
         let delete = super::delete::DeleteOptions::from_value(eviction.get("deleteOptions"))?;
         let dry_run = options.dry_run || delete.dry_run;
         let now = object::time(self.clock().now());
-        let mut warnings = Vec::new();
         if !dry_run && !object::is_deleting(&self.current(target)?) {
-            self.edit_as_server(target, &name, false, &mut warnings, |pod| {
+            self.edit_as_server(target, &name, false, |pod| {
                 let mut pod = pod.clone();
                 set_condition(
                     &mut pod,
@@ -170,8 +187,10 @@ impl Server {
         let finalizers = body.pointer("/spec/finalizers").cloned().unwrap_or_else(|| json!([]));
         let wanted = object::meta_str(&body, "resourceVersion").to_owned();
         let name = target.ask.info.name.clone();
+        let review = Review::new(target, Operation::Update, &name, options.dry_run);
+        self.validate_admission(&review, Some(&body), Some(&self.current(target)?), &mut warnings).await?;
         let outcome = self
-            .edit_as_server(target, &name, options.dry_run, &mut warnings, |namespace| {
+            .edit_as_server(target, &name, options.dry_run, |namespace| {
                 if !wanted.is_empty() && wanted != object::meta_str(namespace, "resourceVersion") {
                     return Err(ApiError::modified(target.kind.resource(), &name));
                 }
@@ -197,20 +216,17 @@ impl Server {
         target: &Target<'_>,
         name: &str,
         dry_run: bool,
-        warnings: &mut Vec<String>,
         mut edit: impl FnMut(&Object) -> Result<Object>,
     ) -> Result<Outcome> {
         let kind = target.kind.as_ref();
         let resource = kind.resource();
         let key = target.key(name);
-        let review = crate::admission::Review::new(target, crate::admission::Operation::Create, name, dry_run);
         loop {
             let Some(entry) = self.store().get(&resource.collection(), &key) else {
                 return Err(target.not_found(name));
             };
             let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let new = edit(&old)?;
-            self.validate_admission(&review, Some(&new), Some(&old), warnings).await?;
             if dry_run {
                 return Ok(Outcome::Tried(new));
             }

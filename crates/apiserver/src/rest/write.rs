@@ -79,6 +79,14 @@ impl Server {
             let nothing = Value::Object(serde_json::Map::new());
             managed::update(kind.schema(), &nothing, &mut body, &manager.borrow(), &kind_reset(target, Part::Main));
         }
+        // Mutating admission sees the object as it was sent: name and uid are given after it, as upstream does.
+        let said = object::name(&body).to_owned();
+        let review = Review::new(target, Operation::Create, &said, options.dry_run);
+        let body = self.admit(&review, body, None, warnings).await?;
+        let generated = object::name(&body).is_empty();
+        if generated && object::meta_str(&body, "generateName").is_empty() {
+            return Err(name_required(kind.resource()));
+        }
         let mut tries = if generated { 8 } else { 1 };
         loop {
             tries -= 1;
@@ -86,7 +94,6 @@ impl Server {
             self.fill_meta(&mut draft);
             let name = object::name(&draft).to_owned();
             let review = Review::new(target, Operation::Create, &name, options.dry_run);
-            let draft = self.admit(&review, draft, None, warnings).await?;
             let object = kind.create(&self.cx(target), draft)?;
             self.check_escalation(target, &object, None)?;
             warnings.extend(kind.warnings(&object, None));
@@ -213,11 +220,11 @@ impl Server {
             object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.mod_revision.to_string().into());
             let review = Review::new(target, Operation::Update, name, dry_run);
             let mut said = Vec::new();
-            let new = self.admit(&review, new, Some(&old), &mut said).await?;
+            let new = self.admit_update(&review, new, &old, &mut said).await?;
             let new = kind.update(&self.cx(target), part, new, &old)?;
             self.check_escalation(target, &new, Some(&old))?;
             said.extend(kind.warnings(&new, Some(&old)));
-            self.validate_admission(&review, Some(&new), Some(&old), &mut said).await?;
+            self.validate_update(&review, &new, &old, &mut said).await?;
             if managed::equal_ignoring_manager_times(&old, &new) {
                 warnings.extend(said);
                 return Ok(if dry_run { Outcome::Tried(old) } else { Outcome::Stored(entry) });
