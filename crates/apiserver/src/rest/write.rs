@@ -15,7 +15,6 @@ use crate::registry::served::Part;
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::stored;
 
 /// What a change of a stored object comes to.
 pub(super) enum Outcome {
@@ -47,7 +46,7 @@ impl Server {
         let kind = target.kind.as_ref();
         let answer = match revision {
             Some(entry) => self.show_stored(201, kind, &entry.value, entry.mod_revision, accepted, None)?,
-            None => self.show_object(201, kind, &kind.present(object), accepted)?,
+            None => self.show_object(201, kind, &object, accepted)?,
         };
         Ok(answer.warned(warnings))
     }
@@ -62,7 +61,7 @@ impl Server {
         warnings: &mut Vec<String>,
     ) -> Result<(Object, Option<Arc<Entry>>)> {
         let kind = target.kind.as_ref();
-        let mut body = kind.conceal(body);
+        let mut body = body;
         self.settle_namespace(target, &mut body)?;
         let meta = object::meta_mut(&mut body);
         if meta.get("resourceVersion").and_then(Value::as_str).is_some_and(|v| !v.is_empty() && v != "0") {
@@ -99,19 +98,14 @@ impl Server {
             warnings.extend(kind.warnings(&object, None));
             self.validate_admission(&review, Some(&object), None, warnings).await?;
             if options.dry_run {
-                if self.store().get(&kind.resource().collection(), &target.key(&name)).is_some() {
+                if self.store().get(&kind.collection(), &target.key(&name)).is_some() {
                     return Err(ApiError::already_exists(kind.resource(), &name));
                 }
                 return Ok((object, None));
             }
             let written = self
                 .store()
-                .write(
-                    &kind.resource().collection(),
-                    &target.key(&name),
-                    Op::Put(stored::freeze(&object)),
-                    Expect::Absent,
-                )
+                .write(&kind.collection(), &target.key(&name), Op::Put(kind.freeze(&object)), Expect::Absent)
                 .await;
             match written {
                 Ok(written) => {
@@ -123,7 +117,7 @@ impl Server {
                     return Err(ApiError::generate_name_conflict(kind.resource(), &name));
                 }
                 Err(WriteError::Conflict { current }) => {
-                    let old = stored::thaw_entry(kind.resource(), &current).unwrap_or(Value::Null);
+                    let old = kind.thaw(&current).unwrap_or(Value::Null);
                     return Err(if object::is_deleting(&old) {
                         ApiError::being_deleted(kind.resource(), &name)
                     } else {
@@ -141,7 +135,7 @@ impl Server {
         let mut warnings = Vec::new();
         let kind = target.kind.as_ref();
         let body = object_of(target, options.field_validation, &mut warnings)?;
-        let mut body = kind.conceal(body);
+        let mut body = body;
         self.settle_namespace(target, &mut body)?;
         let name = target.ask.info.name.clone();
         match object::name(&body) {
@@ -157,7 +151,7 @@ impl Server {
             }
             _ => {}
         }
-        if self.store().get(&kind.resource().collection(), &target.key(&name)).is_none()
+        if self.store().get(&kind.collection(), &target.key(&name)).is_none()
             && kind.create_on_update()
             && part == Part::Main
         {
@@ -190,9 +184,7 @@ impl Server {
         let kind = target.kind.as_ref();
         match outcome {
             Outcome::Stored(entry) => self.show_stored(code, kind, &entry.value, entry.mod_revision, accepted, None),
-            Outcome::Removed(object) | Outcome::Tried(object) => {
-                self.show_object(code, kind, &kind.present(object), accepted)
-            }
+            Outcome::Removed(object) | Outcome::Tried(object) => self.show_object(code, kind, &object, accepted),
         }
     }
 
@@ -210,10 +202,10 @@ impl Server {
         let resource = kind.resource();
         let key = target.key(name);
         for _ in 0..MAX_TRIES {
-            let Some(entry) = self.store().get(&resource.collection(), &key) else {
+            let Some(entry) = self.store().get(&kind.collection(), &key) else {
                 return Err(target.not_found(name));
             };
-            let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let mut new = edit(&old)?;
             self.check_preconditions(target, name, &mut new, &old)?;
             self.keep_identity(&mut new, &old);
@@ -234,8 +226,8 @@ impl Server {
                 warnings.extend(said);
                 return Ok(Outcome::Tried(new));
             }
-            let op = if removed { Op::Delete } else { Op::Put(stored::freeze(&new)) };
-            match self.store().write(&resource.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
+            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new)) };
+            match self.store().write(&kind.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
                 Ok(written) => {
                     warnings.extend(said);
                     self.wrote(resource);
