@@ -1,0 +1,121 @@
+//! Runs the scripts of `tests/transcript` with kubectl against `usher up` and
+//! against a real kube-apiserver, and compares what a person would have seen.
+//!
+//! What may differ between two runs of the same server is normalised away
+//! (`normalise.rs`); what differs beyond that is a failure, unless
+//! `tests/transcript/accepted.txt` lists it with a reason; and so is a listed
+//! difference that no longer occurs. How scripts are written: `script.rs`.
+//!
+//! `USHER_TRANSCRIPT=jobs,apply` runs only those sections. Both transcripts are
+//! left in cargo's target directory, in `tmp/transcript`.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod accepted;
+mod diff;
+mod normalise;
+mod script;
+
+use std::{fs, path::Path, thread};
+
+use harness::{Cluster, Server, Shell, Usher};
+use script::{Record, Section};
+
+/// The controllers that Usher has too. With more of them, pods would run and
+/// Jobs would finish on one side only.
+const CONTROLLERS: &[&str] = &[
+    "clusterrole-aggregation-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+];
+
+#[test]
+fn kubectl_sees_no_difference_from_a_real_api_server() {
+    let kubectl = need!(harness::kubectl());
+    let cluster = need!(Cluster::start(CONTROLLERS));
+    let usher = Usher::start();
+    compare(&kubectl, ("real", &cluster), ("usher", &usher), &accepted::load(&data()));
+}
+
+/// Shows that normalisation leaves nothing that changes by itself; what it
+/// finds is a flaw of the scripts or of `normalise.rs`, never of Usher.
+#[test]
+#[ignore = "checks the comparison itself; run it after changing scripts"]
+fn kubectl_sees_no_difference_between_two_real_api_servers() {
+    let kubectl = need!(harness::kubectl());
+    let first = need!(Cluster::start(CONTROLLERS));
+    let second = need!(Cluster::start(CONTROLLERS));
+    compare(&kubectl, ("real", &first), ("real-again", &second), &[]);
+}
+
+type Side<'a> = (&'a str, &'a (dyn Server + Sync));
+
+fn compare(kubectl: &Path, left: Side, right: Side, accepted: &[accepted::Entry]) {
+    let wanted = std::env::var("USHER_TRANSCRIPT").ok();
+    let sections: Vec<Section> = script::load(&data())
+        .into_iter()
+        .filter(|section| wanted.as_ref().is_none_or(|names| names.split(',').any(|name| name == section.name)))
+        .collect();
+    assert!(!sections.is_empty(), "no such section");
+
+    // At the same time: the two have nothing in common but the processor.
+    let (ours, theirs) = thread::scope(|scope| {
+        let ours = scope.spawn(|| transcript(kubectl, right, &sections));
+        let theirs = transcript(kubectl, left, &sections);
+        (ours.join().expect("run against the right side"), theirs)
+    });
+
+    let mut report = String::new();
+    let (mut commands, mut differing) = (0, 0);
+    let mut used = vec![false; accepted.len()];
+    for (section, (theirs, ours)) in sections.iter().zip(theirs.iter().zip(&ours)) {
+        for (theirs, ours) in theirs.iter().zip(ours) {
+            assert_eq!(theirs.command, ours.command);
+            commands += 1;
+            let edits = diff::diff(&theirs.lines, &ours.lines);
+            if !diff::differs(&edits) {
+                continue;
+            }
+            let listed = accepted.iter().zip(&mut used).find(|(entry, used)| {
+                !**used && entry.section == section.name && entry.command == theirs.title() && entry.covers(&edits)
+            });
+            match listed {
+                Some((_, used)) => *used = true,
+                None => {
+                    differing += 1;
+                    report += &format!("\n== {}: {}\n{}", section.name, theirs.title(), diff::unified(&edits));
+                }
+            }
+        }
+    }
+    for (entry, used) in accepted.iter().zip(&used) {
+        if !used && sections.iter().any(|section| section.name == entry.section) {
+            differing += 1;
+            report += &format!("\n== {}: {}\naccepted.txt lists another difference here\n", entry.section, entry.command);
+        }
+    }
+    assert!(differing == 0, "{differing} of {commands} commands differ (- {}, + {})\n{report}", left.0, right.0);
+}
+
+/// Runs every section on one server and keeps what was seen in a file.
+fn transcript(kubectl: &Path, (name, server): Side, sections: &[Section]) -> Vec<Vec<Record>> {
+    let shell = Shell::new(kubectl, server);
+    let records: Vec<_> = sections.iter().map(|section| section.run(&shell)).collect();
+    let mut text = String::new();
+    for (section, records) in sections.iter().zip(&records) {
+        text += &format!("==== {}\n", section.name);
+        for record in records {
+            text += &format!("$ {}\n{}\n", record.command, record.lines.join("\n"));
+        }
+    }
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transcript");
+    fs::create_dir_all(&dir).and_then(|()| fs::write(dir.join(format!("{name}.txt")), text)).expect("keep the transcript");
+    records
+}
+
+fn data() -> std::path::PathBuf {
+    harness::repository().join("tests/transcript")
+}
