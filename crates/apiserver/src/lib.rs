@@ -1,2 +1,3 @@
 //! The Kubernetes API over a store.
+pub mod auth;
 pub mod registry;

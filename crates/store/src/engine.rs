@@ -39,7 +39,7 @@ pub struct Change<'a> {
     pub base: u64,
     /// Rising revisions above `base`, without a hole.
     pub append: &'a [Record<'a>],
-    /// Revisions whose records nobody needs any more. Some may be gone already.
+    /// Revisions whose records nobody needs any more, in no order. Some may be gone already.
     pub forget: &'a [u64],
     pub compacted: u64,
 }

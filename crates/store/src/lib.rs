@@ -18,6 +18,8 @@
 //!   that stalls costs no memory; one that falls behind compaction is told so ([`WatchEnd::Expired`]).
 //! - **Restarts are invisible.** Opening rebuilds values, revisions and the retained history, so watches and
 //!   continued lists survive a restart.
+//! - **Compaction may stop anywhere.** Old records leave the log in small steps, a deletion never before the versions
+//!   that it deleted, so a crash in between brings nothing back.
 //!
 //! What is absent: clocks (age-based compaction is the caller calling [`Store::compact`]), transactions over several
 //! keys, and, with the memory engine, threads: there a write happens on the caller's task, so that a runtime with

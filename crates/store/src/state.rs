@@ -66,7 +66,7 @@ pub(crate) struct State {
     /// The collection of every retained event, by rising revision: the last one belongs to `revision`.
     order: VecDeque<usize>,
     history_bytes: usize,
-    /// Revisions whose records the log no longer needs.
+    /// Revisions whose records the log no longer needs, in the order in which that became so.
     pub garbage: Vec<u64>,
 }
 

@@ -163,6 +163,8 @@ impl Store {
     }
 
     /// Drops the history at or below `revision`; current values stay. The log on disk follows in the background.
+    ///
+    /// Frees what it drops on the caller's thread, without holding up readers and writers: a moment for a large history.
     pub fn compact(&self, revision: u64) {
         loop {
             let dropped = self.0.shared.state.write().compact(revision, COMPACT_STEP);

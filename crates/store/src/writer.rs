@@ -5,7 +5,7 @@
 //! while nobody writes.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -25,7 +25,7 @@ const BATCH_BYTES: usize = 16 << 20;
 const FORGET_PER_WRITE: usize = 2;
 const FORGET_PER_BATCH: usize = 32;
 /// Old records removed at once while nobody writes; a write that comes meanwhile waits for this many.
-const FORGET_IDLE: usize = 512;
+const FORGET_IDLE: usize = 128;
 
 pub(crate) struct Proposal {
     pub channel: Arc<Channel>,
@@ -47,12 +47,16 @@ pub(crate) enum Request {
 pub(crate) struct Writer {
     engine: Box<dyn Engine>,
     shared: Arc<Shared>,
-    garbage: Vec<u64>,
+    /// Records to forget, in the order in which they became useless. They must go in that order: a deletion that went
+    /// before the versions it deleted would bring them back.
+    garbage: VecDeque<u64>,
     /// What the log has recorded.
     compacted: u64,
     /// Someone asked for compaction, or the store was just opened: clear out old records also while nobody writes.
     /// Otherwise they wait for the next write, which costs no fsync of its own.
     tidying: bool,
+    /// The last commit failed; what it left in the log, if anything, has to go.
+    failed: bool,
 }
 
 struct Accepted {
@@ -62,7 +66,7 @@ struct Accepted {
 
 impl Writer {
     pub fn new(engine: Box<dyn Engine>, shared: Arc<Shared>, compacted: u64) -> Writer {
-        Writer { engine, shared, garbage: Vec::new(), compacted, tidying: true }
+        Writer { engine, shared, garbage: VecDeque::new(), compacted, tidying: true, failed: false }
     }
 
     /// Answers each proposal, in order, as if they had come one after the other.
@@ -88,9 +92,9 @@ impl Writer {
     /// Removes some old records from the log and notes how far compaction got.
     fn tidy(&mut self) {
         let state = self.shared.state.read();
-        let nothing_to_do = self.garbage.is_empty() && state.garbage.is_empty() && state.compacted == self.compacted;
+        let clean = self.garbage.is_empty() && state.garbage.is_empty() && state.compacted == self.compacted;
         drop(state);
-        if nothing_to_do {
+        if clean && !self.failed {
             self.tidying = false;
         } else if let Err(why) = self.commit(&[], FORGET_IDLE) {
             // Not again before someone writes or asks: the disk may be broken for long.
@@ -102,16 +106,17 @@ impl Writer {
     fn commit(&mut self, accepted: &[Accepted], forget: usize) -> Result<(), CommitError> {
         let (base, compacted) = {
             let mut state = self.shared.state.write();
-            self.garbage.append(&mut state.garbage);
+            self.garbage.extend(state.garbage.drain(..));
             (state.revision, state.compacted)
         };
         let append: Vec<_> = accepted.iter().map(Accepted::record).collect();
-        let kept = self.garbage.len().saturating_sub(forget);
+        let mut forget: Vec<_> = self.garbage.iter().take(forget).copied().collect();
         // Neighbours in the log share pages.
-        self.garbage[kept..].sort_unstable();
-        let outcome = self.engine.commit(&Change { base, append: &append, forget: &self.garbage[kept..], compacted });
+        forget.sort_unstable();
+        let outcome = self.engine.commit(&Change { base, append: &append, forget: &forget, compacted });
+        self.failed = outcome.is_err();
         outcome?;
-        self.garbage.truncate(kept);
+        self.garbage.drain(..forget.len());
         self.compacted = compacted;
         self.shared.disk_bytes.store(self.engine.size_bytes(), Ordering::Relaxed);
         Ok(())

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use redb::ReadableTableMetadata;
 use tempfile::TempDir;
 
 use super::*;
@@ -294,8 +295,41 @@ async fn a_full_disk_fails_writes_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_write_that_failed_but_reached_the_disk_is_taken_back() {
+async fn a_failed_sync_that_reached_the_disk_changes_nothing() {
     writes_survive_a_disk_that_fails(true).await;
+}
+
+#[tokio::test]
+async fn a_write_that_failed_but_reached_the_disk_is_taken_back() {
+    let dir = TempDir::new().unwrap();
+    let mut landed = 0;
+    for changes in 0..20 {
+        let (store, faults) = open_failing(&dir, true);
+        put(&store, "a", &changes.to_string()).await.unwrap();
+        let before = (all(&store), store.revision());
+        faults.allow(changes);
+        let outcome = put(&store, "unwanted", "x").await;
+        faults.allow(NEVER);
+        if outcome.is_err() {
+            landed += i32::from(last_on_disk(&dir) > before.1);
+            // The last commit, made by closing, appends nothing that would cover it.
+            store.close().await;
+            drop(store);
+            let store = open(dir.path()).unwrap();
+            assert_eq!((all(&store), store.revision()), before);
+        } else {
+            store.write(C, "unwanted", Op::Delete, Expect::Any).await.unwrap();
+        }
+    }
+    assert!(landed > 0, "no failed write reached the disk");
+}
+
+/// What a process that starts now would find.
+fn last_on_disk(dir: &TempDir) -> u64 {
+    let copy = TempDir::new().unwrap();
+    let path = copy.path().join(FILE_NAME);
+    fs::copy(dir.path().join(FILE_NAME), &path).unwrap();
+    last_revision(&Database::create(&path).unwrap()).unwrap()
 }
 
 #[tokio::test]
@@ -323,12 +357,68 @@ async fn compaction_removes_what_was_replaced_from_the_file() {
     store.compact(store.revision());
     store.close().await;
     drop(store);
-    // Closing stops the background work; opening takes it up again.
-    for _ in 0..2 {
+    // Closing stops the background work after a step; opening takes it up again.
+    for _ in 0..10 {
         open(dir.path()).unwrap().close().await;
     }
     let db = Database::create(dir.path().join(FILE_NAME)).unwrap();
     let log = db.begin_read().unwrap().open_table(LOG).unwrap();
     let left: Vec<_> = log.iter().unwrap().map(|row| row.unwrap().0.value()).collect();
     assert_eq!(left, [300, 301]);
+}
+
+#[tokio::test]
+async fn a_deleted_key_does_not_come_back_while_its_records_are_removed() {
+    let dir = TempDir::new().unwrap();
+    let store = open(dir.path()).unwrap();
+    let keys: Vec<_> = (0..200).map(|n| n.to_string()).collect();
+    for round in 0..2 {
+        for key in &keys {
+            put(&store, key, &round.to_string()).await.unwrap();
+        }
+    }
+    for key in &keys {
+        store.write(C, key, Op::Delete, Expect::Any).await.unwrap();
+    }
+    let end = store.revision();
+    store.compact(end);
+    drop(store);
+    // Each time a part of the records goes.
+    let mut rows = u64::MAX;
+    while rows > 0 {
+        let store = open(dir.path()).unwrap();
+        assert_eq!((all(&store), store.revision()), (vec![], end));
+        drop(store);
+        let left = rows_on_disk(&dir);
+        assert!(left < rows, "nothing was removed");
+        rows = left;
+    }
+    assert_eq!(open(dir.path()).unwrap().revision(), end);
+}
+
+#[tokio::test]
+async fn old_records_go_in_the_background_without_a_write() {
+    let dir = TempDir::new().unwrap();
+    let (store, faults) = open_failing(&dir, false);
+    for n in 0..12 {
+        put(&store, "a", &n.to_string()).await.unwrap();
+    }
+    faults.allow(1000);
+    store.compact(store.revision());
+    let gone = async {
+        while faults.left.load(Ordering::SeqCst) == 1000 || rows_on_disk(&dir) > 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), gone).await.expect("the log is cleared out");
+    assert_eq!(all(&store).len(), 1);
+}
+
+fn rows_on_disk(dir: &TempDir) -> u64 {
+    let copy = TempDir::new().unwrap();
+    let path = copy.path().join(FILE_NAME);
+    fs::copy(dir.path().join(FILE_NAME), &path).unwrap();
+    // A copy made in the middle of a commit may be unreadable.
+    let rows = |db: Database| db.begin_read().ok()?.open_table(LOG).ok()?.len().ok();
+    guarded(|| Database::create(&path).ok().and_then(rows)).ok().flatten().unwrap_or(u64::MAX)
 }

@@ -1,0 +1,472 @@
+//! The certificates and keys the server lives on: a CA of its own, a serving certificate, the administrator's client
+//! certificate and the key that signs ServiceAccount tokens.
+//!
+//! They are made at the first start ([`Pki::open`]) and kept in `<data-dir>/pki`; `--in-memory` keeps none
+//! ([`Pki::in_memory`]). All keys are ECDSA P-256, which takes a millisecond to make. The CA's private key is read to
+//! issue certificates and dropped again: a [`Pki`] does not hold it.
+
+mod files;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData, SerialNumber,
+};
+use ring::digest::{SHA256, digest};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, ring::default_provider};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use serde_json::json;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::identity::{MASTERS, User};
+use super::jwt::SigningKey;
+pub use files::write_private;
+
+const CA_LIFE: SignedDuration = SignedDuration::from_hours(24 * 3652);
+const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(24 * 365);
+/// A certificate this close to its end is issued again.
+const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
+/// Clients' clocks run behind ours.
+const BACKDATE: SignedDuration = SignedDuration::from_hours(1);
+
+const ADMIN: &str = "kubernetes-admin";
+
+pub struct Pki {
+    pub ca_pem: String,
+    /// The serving certificate with the CA behind it.
+    pub server_chain: Vec<CertificateDer<'static>>,
+    pub server_key: PrivateKeyDer<'static>,
+    pub admin_cert_pem: String,
+    pub admin_key_pem: String,
+    pub service_account_key: SigningKey,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{} is missing but other files of {} are there; restore it, or remove the directory to start with a new CA (kubeconfigs and tokens made so far stop working)",
+        file.display(), dir.display()
+    )]
+    Missing { file: PathBuf, dir: PathBuf },
+    #[error("{} cannot be used ({why}); restore it, or remove the directory to start with a new CA (kubeconfigs and tokens made so far stop working)", file.display())]
+    Unusable { file: PathBuf, why: String },
+    #[error("cannot make certificates: {0}")]
+    Issue(#[from] rcgen::Error),
+    #[error("cannot set up TLS: {0}")]
+    Tls(String),
+}
+
+/// The names and addresses the serving certificate must be valid for.
+pub fn server_names(hostname: Option<&str>, listen: IpAddr) -> Vec<String> {
+    let fixed = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+        "127.0.0.1",
+        "::1",
+        // Where pods expect the API: the first address of the default service range.
+        "10.96.0.1",
+    ];
+    let mut names: Vec<String> = fixed.iter().map(|name| (*name).to_owned()).collect();
+    // A host may be called anything; a name no client could ask for would only make strict clients refuse the rest.
+    let hostname = hostname.map(str::to_lowercase).filter(|name| super::identity::is_dns_subdomain(name));
+    for name in hostname.into_iter().chain([listen.to_string()]) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// The machine's name, where the system tells it without a library.
+pub fn hostname() -> Option<String> {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok().or_else(|| std::env::var("HOSTNAME").ok())?;
+    Some(name.trim().to_owned()).filter(|name| !name.is_empty())
+}
+
+impl Pki {
+    /// Makes everything, keeps nothing: for `--in-memory`.
+    pub fn in_memory(server_names: &[String], now: Timestamp) -> Result<Pki, PkiError> {
+        Complete::new(server_names, now)?.pki()
+    }
+
+    /// Loads `<data_dir>/pki`, or makes it. The caller holds the data directory's lock.
+    ///
+    /// The CA and the token key are never replaced: what is signed by them is out in the world. The serving and the
+    /// administrator's certificate are issued again when they are near their end, do not fit, or cannot be read.
+    pub fn open(data_dir: &Path, server_names: &[String], now: Timestamp) -> Result<Pki, PkiError> {
+        let dir = data_dir.join("pki");
+        match std::fs::read_dir(&dir).map(|mut entries| entries.next().is_some()) {
+            Ok(true) => Loaded::read(&dir)?.refresh(&dir, server_names, now)?.pki(),
+            Ok(false) => create(data_dir, &dir, server_names, now),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => create(data_dir, &dir, server_names, now),
+            Err(error) => Err(PkiError::Io { doing: "read", path: dir.clone(), source: error }),
+        }
+    }
+
+    /// TLS for the listener: HTTP/2 and 1.1, TLS 1.2 and 1.3, client certificates asked for but not demanded.
+    pub fn server_config(&self) -> Result<ServerConfig, PkiError> {
+        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+        let provider = Arc::new(default_provider());
+        let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).map_err(|error| tls(&error))?;
+        let clients = WebPkiClientVerifier::builder_with_provider(roots(&ca).map_err(|e| tls(&e))?, provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| tls(&error))?;
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .map_err(|error| tls(&error))?
+            .with_client_cert_verifier(clients)
+            .with_single_cert(self.server_chain.clone(), self.server_key.clone_key())
+            .map_err(|error| tls(&error))?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+/// The administrator's kubeconfig. It carries a private key: write it with [`write_private`].
+pub fn kubeconfig(server_url: &str, pki: &Pki) -> String {
+    let data = |pem: &str| STANDARD.encode(pem);
+    // JSON strings are YAML strings: whatever is in the URL stays inside its quotes.
+    let server = json!(server_url);
+    format!(
+        "apiVersion: v1\n\
+         kind: Config\n\
+         clusters:\n\
+         - name: usher\n  \
+           cluster:\n    \
+             certificate-authority-data: {}\n    \
+             server: {server}\n\
+         contexts:\n\
+         - name: usher\n  \
+           context:\n    \
+             cluster: usher\n    \
+             user: usher\n\
+         current-context: usher\n\
+         preferences: {{}}\n\
+         users:\n\
+         - name: usher\n  \
+           user:\n    \
+             client-certificate-data: {}\n    \
+             client-key-data: {}\n",
+        data(&pki.ca_pem),
+        data(&pki.admin_cert_pem),
+        data(&pki.admin_key_pem),
+    )
+}
+
+/// Everything, still with the CA's key.
+struct Complete {
+    ca: Authority,
+    server: Leaf,
+    admin: Leaf,
+    service_account_key: KeyPair,
+}
+
+struct Authority {
+    pem: String,
+    der: CertificateDer<'static>,
+    key: KeyPair,
+}
+
+struct Leaf {
+    pem: String,
+    key: KeyPair,
+}
+
+impl Complete {
+    fn new(server_names: &[String], now: Timestamp) -> Result<Complete, PkiError> {
+        let ca = Authority::new(now)?;
+        let server = ca.issue(server_params(server_names)?, KeyPair::generate()?, now)?;
+        let admin = ca.issue(admin_params(), KeyPair::generate()?, now)?;
+        Ok(Complete { ca, server, admin, service_account_key: KeyPair::generate()? })
+    }
+
+    fn files(&self) -> [(&'static str, String); 8] {
+        [
+            ("ca.crt", self.ca.pem.clone()),
+            ("ca.key", self.ca.key.serialize_pem()),
+            ("server.crt", self.server.pem.clone()),
+            ("server.key", self.server.key.serialize_pem()),
+            ("admin.crt", self.admin.pem.clone()),
+            ("admin.key", self.admin.key.serialize_pem()),
+            ("sa.key", self.service_account_key.serialize_pem()),
+            ("sa.pub", self.service_account_key.public_key_pem()),
+        ]
+    }
+
+    fn pki(&self) -> Result<Pki, PkiError> {
+        let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
+        let leaf = CertificateDer::from_pem_slice(self.server.pem.as_bytes()).map_err(|error| tls(&error))?;
+        let key = PrivateKeyDer::try_from(self.server.key.serialize_der()).map_err(|error| tls(&error))?;
+        let signing = SigningKey::from_pkcs8(self.service_account_key.serialized_der());
+        Ok(Pki {
+            ca_pem: self.ca.pem.clone(),
+            server_chain: vec![leaf, self.ca.der.clone()],
+            server_key: key,
+            admin_cert_pem: self.admin.pem.clone(),
+            admin_key_pem: self.admin.key.serialize_pem(),
+            service_account_key: signing.map_err(|error| tls(&error))?,
+        })
+    }
+}
+
+/// First start: all files appear at once, by one rename of their directory.
+fn create(data_dir: &Path, dir: &Path, server_names: &[String], now: Timestamp) -> Result<Pki, PkiError> {
+    let failed = |doing, path: &Path| {
+        let path = path.to_owned();
+        move |source| PkiError::Io { doing, path, source }
+    };
+    let made = Complete::new(server_names, now)?;
+    files::create_private_dir(data_dir).map_err(failed("create", data_dir))?;
+    let fresh = data_dir.join(".pki.new");
+    match std::fs::remove_dir_all(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed("remove", &fresh)(error)),
+        _ => {}
+    }
+    files::create_private_dir(&fresh).map_err(failed("create", &fresh))?;
+    for (name, content) in made.files() {
+        let path = fresh.join(name);
+        files::write_new(&path, content.as_bytes()).map_err(failed("write", &path))?;
+    }
+    files::sync_dir(&fresh).map_err(failed("sync", &fresh))?;
+    // Succeeds also where an empty directory of that name is in the way.
+    std::fs::rename(&fresh, dir).map_err(failed("create", dir))?;
+    files::sync_dir(data_dir).map_err(failed("sync", data_dir))?;
+    made.pki()
+}
+
+/// What was found on disk; the leaves may be unreadable.
+struct Loaded {
+    ca: Authority,
+    server: Found,
+    admin: Found,
+    service_account_key: KeyPair,
+}
+
+struct Found {
+    pem: Option<String>,
+    key: Option<KeyPair>,
+}
+
+impl Loaded {
+    fn read(dir: &Path) -> Result<Loaded, PkiError> {
+        let ca_key = key_that_must_be_there(dir, "ca.key")?;
+        let pem = text_that_must_be_there(dir, "ca.crt")?;
+        let unusable = |why: String| PkiError::Unusable { file: dir.join("ca.crt"), why };
+        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unusable(error.to_string()))?;
+        let (_, certificate) = X509Certificate::from_der(&der).map_err(|error| unusable(error.to_string()))?;
+        if certificate.public_key().raw != ca_key.subject_public_key_info() {
+            return Err(unusable("it does not belong to ca.key".to_owned()));
+        }
+        let leaf = |certificate: &str, key: &str| {
+            let read = |name: &str| std::fs::read_to_string(dir.join(name)).ok();
+            Found { pem: read(certificate), key: read(key).and_then(|pem| KeyPair::from_pem(&pem).ok()) }
+        };
+        Ok(Loaded {
+            server: leaf("server.crt", "server.key"),
+            admin: leaf("admin.crt", "admin.key"),
+            service_account_key: key_that_must_be_there(dir, "sa.key")?,
+            ca: Authority { pem, der, key: ca_key },
+        })
+    }
+
+    /// Issues again what needs it, and writes that.
+    fn refresh(self, dir: &Path, server_names: &[String], now: Timestamp) -> Result<Complete, PkiError> {
+        if self.ca.ends()? <= now {
+            let why = "it has expired".to_owned();
+            return Err(PkiError::Unusable { file: dir.join("ca.crt"), why });
+        }
+        let write = |name: &str, content: &str| {
+            let path = dir.join(name);
+            write_private(&path, content.as_bytes()).map_err(|source| PkiError::Io { doing: "write", path, source })
+        };
+        let ca = &self.ca;
+        let renew = |name: &str, found: Found, params: CertificateParams, fits: &dyn Fn(&str) -> bool| {
+            let key_is_new = found.key.is_none();
+            let key = found.key.map_or_else(KeyPair::generate, Ok)?;
+            if let Some(pem) = found.pem.filter(|pem| belongs(pem, &key) && fits(pem)) {
+                return Ok::<Leaf, PkiError>(Leaf { pem, key });
+            }
+            let leaf = ca.issue(params, key, now)?;
+            // Key first: a crash in between leaves a pair that does not belong together, which is issued again.
+            if key_is_new {
+                write(&format!("{name}.key"), &leaf.key.serialize_pem())?;
+            }
+            write(&format!("{name}.crt"), &leaf.pem)?;
+            Ok(leaf)
+        };
+        let server = renew("server", self.server, server_params(server_names)?, &|pem| {
+            ca.vouches_for_server(pem, now) && has_names(pem, server_names)
+        })?;
+        let admin = renew("admin", self.admin, admin_params(), &|pem| ca.vouches_for_admin(pem, now))?;
+        let public = self.service_account_key.public_key_pem();
+        if std::fs::read_to_string(dir.join("sa.pub")).ok().as_deref() != Some(&public) {
+            write("sa.pub", &public)?;
+        }
+        Ok(Complete { ca: self.ca, server, admin, service_account_key: self.service_account_key })
+    }
+}
+
+impl Authority {
+    fn new(now: Timestamp) -> Result<Authority, PkiError> {
+        let key = KeyPair::generate()?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "usher-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.serial_number = Some(serial(&key, now));
+        set_validity(&mut params, now - BACKDATE, now + CA_LIFE);
+        let certificate = params.self_signed(&key)?;
+        Ok(Authority { pem: certificate.pem(), der: certificate.der().clone(), key })
+    }
+
+    fn issue(&self, mut params: CertificateParams, key: KeyPair, now: Timestamp) -> Result<Leaf, PkiError> {
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // Strict verifiers (Python 3.13) refuse a certificate that does not name its issuer's key.
+        params.use_authority_key_identifier_extension = true;
+        params.serial_number = Some(serial(&key, now));
+        set_validity(&mut params, now - BACKDATE, (now + LEAF_LIFE).min(self.ends()?));
+        let issuer = Issuer::from_ca_cert_der(&self.der, &self.key)?;
+        Ok(Leaf { pem: params.signed_by(&key, &issuer)?.pem(), key })
+    }
+
+    fn ends(&self) -> Result<Timestamp, PkiError> {
+        let unreadable = |why: String| PkiError::Tls(why);
+        let (_, ca) = X509Certificate::from_der(&self.der).map_err(|error| unreadable(error.to_string()))?;
+        Timestamp::from_second(ca.validity().not_after.timestamp()).map_err(|error| unreadable(error.to_string()))
+    }
+
+    /// Whether a serving certificate is signed by this CA and valid now and for a while.
+    fn vouches_for_server(&self, pem: &str, now: Timestamp) -> bool {
+        let Ok(leaf) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
+        let (Ok(roots), Ok(localhost)) = (roots(&self.der), ServerName::try_from("localhost")) else { return false };
+        let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(roots, provider()).build() else { return false };
+        [now, now + RENEW_BEFORE].into_iter().all(|at| {
+            unix(at).is_some_and(|at| verifier.verify_server_cert(&leaf, &[], &localhost, &[], at).is_ok())
+        })
+    }
+
+    fn vouches_for_admin(&self, pem: &str, now: Timestamp) -> bool {
+        let Ok(leaf) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
+        let Ok(roots) = roots(&self.der) else { return false };
+        let Ok(verifier) = WebPkiClientVerifier::builder_with_provider(roots, provider()).build() else { return false };
+        let is_admin =
+            matches!(User::from_certificate(&leaf), Ok(Some(user)) if user.name == ADMIN && user.in_group(MASTERS));
+        is_admin
+            && [now, now + RENEW_BEFORE]
+                .into_iter()
+                .all(|at| unix(at).is_some_and(|at| verifier.verify_client_cert(&leaf, &[], at).is_ok()))
+    }
+}
+
+fn server_params(names: &[String]) -> Result<CertificateParams, PkiError> {
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "usher");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    Ok(params)
+}
+
+fn admin_params() -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, MASTERS);
+    params.distinguished_name.push(DnType::CommonName, ADMIN);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
+}
+
+/// Different for every certificate, also for one issued again for the same key.
+fn serial(key: &KeyPair, now: Timestamp) -> SerialNumber {
+    let mut seed = key.subject_public_key_info();
+    seed.extend_from_slice(&now.as_nanosecond().to_be_bytes());
+    let mut bytes = digest(&SHA256, &seed).as_ref()[..16].to_vec();
+    // Positive, and without a leading zero byte.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    SerialNumber::from_slice(&bytes)
+}
+
+fn belongs(pem: &str, key: &KeyPair) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
+    X509Certificate::from_der(&der).is_ok_and(|(_, leaf)| leaf.public_key().raw == key.subject_public_key_info())
+}
+
+fn has_names(pem: &str, wanted: &[String]) -> bool {
+    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
+    let Ok((_, leaf)) = X509Certificate::from_der(&der) else { return false };
+    let Ok(Some(names)) = leaf.subject_alternative_name() else { return false };
+    let found: BTreeSet<String> = names.value.general_names.iter().filter_map(name_of).collect();
+    wanted.iter().all(|name| found.contains(name))
+}
+
+fn name_of(name: &GeneralName) -> Option<String> {
+    match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => {
+            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
+            v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)).ok().map(|ip| ip.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn text_that_must_be_there(dir: &Path, name: &str) -> Result<String, PkiError> {
+    let path = dir.join(name);
+    std::fs::read_to_string(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => PkiError::Missing { file: path, dir: dir.to_owned() },
+        io::ErrorKind::InvalidData => PkiError::Unusable { file: path, why: "it is not text".to_owned() },
+        _ => PkiError::Io { doing: "read", path, source },
+    })
+}
+
+fn key_that_must_be_there(dir: &Path, name: &str) -> Result<KeyPair, PkiError> {
+    let pem = text_that_must_be_there(dir, name)?;
+    KeyPair::from_pem(&pem).map_err(|error| PkiError::Unusable { file: dir.join(name), why: error.to_string() })
+}
+
+fn roots(ca: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.clone())?;
+    Ok(Arc::new(roots))
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(default_provider())
+}
+
+fn unix(at: Timestamp) -> Option<UnixTime> {
+    u64::try_from(at.as_second()).ok().map(|seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
+}
+
+/// rcgen's type of a time has no public name; one can be counted from a date.
+fn set_validity(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
+    let epoch = rcgen::date_time_ymd(1970, 1, 1);
+    let since = |at: Timestamp| Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0));
+    (params.not_before, params.not_after) = (epoch + since(from), epoch + since(to));
+}
+
+#[cfg(test)]
+mod tests;
