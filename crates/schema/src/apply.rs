@@ -131,7 +131,7 @@ pub fn apply(
         .map_err(|e| ApplyError::Invalid(format!("failed to create typed patch object ({}): {e}", describe(config))))?;
     let mut base = live.clone();
     let managed = base.get_mut("metadata").and_then(Value::as_object_mut).and_then(|m| m.remove("managedFields"));
-    let mut entries = managed::decode(managed.unwrap_or_default())
+    let mut entries = managed::decode_stored(managed.unwrap_or_default())
         .map_err(|e| ApplyError::Invalid(format!("failed to decode managed fields: {e}")))?;
     if entries.is_empty() && !is_empty(&base) {
         let before = Manager { name: "before-first-apply", ..*manager };
@@ -176,7 +176,7 @@ fn merge_into(
         if !force {
             refuse(conflicts(&entries, &taken), || allowed_by_last_applied(at, base, manager))?;
         }
-        managed::take(&mut entries, &taken, &removed, |_| true);
+        managed::take(&mut entries, &taken, &removed);
     }
 
     own.set = managed::owned(own.set);
@@ -229,12 +229,13 @@ fn conflicts(entries: &[Entry], taken: &Set) -> Vec<Conflict> {
 /// Removes what the manager applied last time and not this time, unless another manager owns it as well. What nobody owns
 /// stays, even in an item whose other fields go.
 fn prune(at: At<'_>, merged: Value, last: &Set, now: &Set, others: &[Entry]) -> Value {
-    if last.is_subset(now) {
-        return merged; // nothing was dropped
+    let merged_set = fieldset::of(at, &merged);
+    if last.is_subset(now) && last.is_subset(&merged_set) {
+        // Nothing was dropped. (Something applied as {} that is not empty here may still go by the rules below.)
+        return merged;
     }
     let named = |set: &Set| set.ensure_named_fields_are_members(at);
-    let last = named(last);
-    let merged_set = named(&fieldset::of(at, &merged));
+    let (last, merged_set) = (named(last), named(&merged_set));
 
     // What is left without all that was applied last time, plus all that someone owns.
     let without_last = merge::remove(at, &merged, &last);
@@ -281,8 +282,11 @@ fn refresh_last_applied(object: &mut Value, config: &Value) {
         return;
     }
     let mut config = config.clone();
-    if let Some(annotations) = config.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
-        annotations.remove(LAST_APPLIED);
+    if let Some(metadata) = config.get_mut("metadata").and_then(Value::as_object_mut) {
+        match metadata.get_mut("annotations") {
+            Some(Value::Object(annotations)) => annotations.remove(LAST_APPLIED),
+            _ => metadata.remove("annotations"),
+        };
     }
     let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) else { return };
     annotations.insert(LAST_APPLIED.to_owned(), Value::from(go_json(&config) + "\n"));

@@ -68,6 +68,16 @@ fn whole_number(float: f64) -> Option<i64> {
     (float.fract() == 0.0 && float.abs() < 9_223_372_036_854_775_808.0).then_some(float as i64)
 }
 
+/// Whether objects and lists are nested no deeper than `limit`. [`parse`] sees to it; what comes from YAML or out of a
+/// patch has to be asked, because [`decode`] and [`encode`] recurse.
+pub fn within_depth(value: &Value, limit: usize) -> bool {
+    match value {
+        Value::Array(items) => limit > 0 && items.iter().all(|item| within_depth(item, limit - 1)),
+        Value::Object(map) => limit > 0 && map.values().all(|value| within_depth(value, limit - 1)),
+        _ => true,
+    }
+}
+
 /// Go's `strconv.Quote` for what occurs in names and messages.
 fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);

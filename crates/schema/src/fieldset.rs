@@ -23,7 +23,7 @@ pub(crate) use element::{equal, go_quote};
 pub use json::BadFields;
 pub(crate) use json::go_json;
 pub use shape::of;
-pub(crate) use shape::{ItemError, MAX_DEPTH, Pos, Shape, identify, keyed};
+pub(crate) use shape::{ItemError, MAX_DEPTH, Pos, Shape, everything, identify, keyed};
 
 /// A set of field paths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,8 +13,10 @@ pub mod field;
 pub mod fieldset;
 pub mod graph;
 pub mod managed;
+pub mod openapi;
 pub mod protobuf;
 pub mod strategic;
+pub mod structural;
 
 #[cfg(test)]
 mod golden;

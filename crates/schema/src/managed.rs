@@ -19,6 +19,7 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::apply::ApplyError;
 use crate::apply::compare::{Comparison, compare, zero};
 use crate::fieldset::{Set, equal, go_json};
 use crate::graph::At;
@@ -83,9 +84,12 @@ pub(crate) struct Entry {
     pub api_version: String,
     pub subresource: String,
     pub time: Option<Timestamp>,
+    /// Its fields, once [`Entry::read`]; empty before.
     pub set: Set,
     /// As it was stored, for as long as nothing in it has changed: most entries are only carried along.
     pub stored: Option<Value>,
+    /// The set is still to be read from `stored`, which this server has written itself.
+    unread: bool,
 }
 
 /// Sets the managed fields of an object about to be written.
@@ -97,16 +101,18 @@ pub fn update(at: At<'_>, old: &Value, new: &mut Value, manager: &Manager<'_>, r
     let Some(given) = new.get_mut("metadata").and_then(Value::as_object_mut).map(|m| m.remove("managedFields")) else {
         return;
     };
+    let live = old.pointer("/metadata/managedFields");
     let entries = match given {
-        Some(given) if manager.subresource.is_empty() => {
-            if is_reset(&given) {
-                Vec::new()
-            } else {
-                decode(given).ok().filter(|entries| !entries.is_empty()).unwrap_or_else(|| live_entries(old))
-            }
-        }
-        _ => live_entries(old),
+        // The usual case: the client sends back what it has read.
+        Some(given) if Some(&given) == live => decode_lazily(given),
+        Some(given) if manager.subresource.is_empty() && is_reset(&given) => Ok(Vec::new()),
+        Some(given) if manager.subresource.is_empty() => match decode(given) {
+            Ok(entries) if !entries.is_empty() => Ok(entries),
+            _ => decode_lazily(live.cloned().unwrap_or_default()),
+        },
+        _ => decode_lazily(live.cloned().unwrap_or_default()),
     };
+    let entries = entries.unwrap_or_default();
     if entries.is_empty() && !is_creation(old) {
         return; // nobody keeps track of this object until someone applies to it
     }
@@ -166,10 +172,6 @@ fn is_reset(given: &Value) -> bool {
     }
 }
 
-fn live_entries(live: &Value) -> Vec<Entry> {
-    live.pointer("/metadata/managedFields").cloned().and_then(|fields| decode(fields).ok()).unwrap_or_default()
-}
-
 pub(crate) fn set_managed_fields(object: &mut Value, managed: Option<Value>) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     match managed {
@@ -186,16 +188,21 @@ pub(crate) fn track(
     mut entries: Vec<Entry>,
     manager: &Manager<'_>,
     reset: &Set,
-) -> Result<Vec<Entry>, crate::apply::ApplyError> {
+) -> Result<Vec<Entry>, ApplyError> {
     let empty = old.as_object().is_none_or(Map::is_empty);
     let compared = if empty { compare(at, &zero(at), new) } else { compare(at, old, new) };
     let Comparison { removed, modified: mut taken, added } = compared?.without(reset);
     taken.add(added);
+    let entry = Entry::new(manager, Operation::Update);
+    for before in &mut entries {
+        if before.is_same(&entry) || before.may_have(&taken) || before.may_have(&removed) {
+            before.read().map_err(ApplyError::Invalid)?;
+        }
+    }
     reconcile(at, &mut entries);
-    take(&mut entries, &taken, &removed, |_| true);
+    take(&mut entries, &taken, &removed);
     taken.remove(&UNOWNED);
     if !taken.is_empty() {
-        let entry = Entry::new(manager, Operation::Update);
         match entries.iter_mut().find(|e| e.is_same(&entry)) {
             Some(before) => {
                 before.set.add(taken);
@@ -205,13 +212,13 @@ pub(crate) fn track(
             None => entries.push(Entry { set: taken, time: Some(manager.now), ..entry }),
         }
     }
-    cap(&mut entries);
+    cap(&mut entries).map_err(ApplyError::Invalid)?;
     Ok(entries)
 }
 
 /// Rewrites sets that were stored under an older schema, in which something atomic now was not.
 pub(crate) fn reconcile(at: At<'_>, entries: &mut [Entry]) {
-    for entry in entries {
+    for entry in entries.iter_mut().filter(|e| !e.unread) {
         if let Some(set) = entry.set.reconciled(at) {
             entry.set = set;
             entry.stored = None;
@@ -220,13 +227,13 @@ pub(crate) fn reconcile(at: At<'_>, entries: &mut [Entry]) {
 }
 
 /// Takes fields that someone else has set, and fields that are gone, from the entries; those left with none disappear.
-pub(crate) fn take(entries: &mut Vec<Entry>, taken: &Set, removed: &Set, from: impl Fn(&Entry) -> bool) {
-    for entry in entries.iter_mut().filter(|e| from(e)) {
+pub(crate) fn take(entries: &mut Vec<Entry>, taken: &Set, removed: &Set) {
+    for entry in entries.iter_mut().filter(|e| !e.unread) {
         if entry.set.remove(taken) | entry.set.remove(removed) {
             entry.stored = None;
         }
     }
-    entries.retain(|e| !e.set.is_empty());
+    entries.retain(|e| e.unread || !e.set.is_empty());
 }
 
 /// A set without the fields that nobody owns.
@@ -236,11 +243,12 @@ pub(crate) fn owned(mut set: Set) -> Set {
 }
 
 /// Merges the oldest entries of updates, those of one version together, until there are few enough.
-fn cap(entries: &mut Vec<Entry>) {
+fn cap(entries: &mut Vec<Entry>) -> Result<(), String> {
     let mut updates: Vec<usize> = (0..entries.len()).filter(|i| entries[*i].operation == Operation::Update).collect();
     if updates.len() <= MAX_UPDATE_ENTRIES {
-        return;
+        return Ok(());
     }
+    entries.iter_mut().try_for_each(Entry::read)?;
     updates.sort_by_cached_key(|i| (entries[*i].seconds(), entries[*i].identity()));
     let mut left = updates.len();
     let mut gone = vec![false; entries.len()];
@@ -270,6 +278,7 @@ fn cap(entries: &mut Vec<Entry>) {
     }
     let mut gone = gone.into_iter();
     entries.retain(|_| !gone.next().unwrap_or_default());
+    Ok(())
 }
 
 impl Entry {
@@ -283,7 +292,22 @@ impl Entry {
             time: None,
             set: Set::new(),
             stored: None,
+            unread: false,
         }
+    }
+
+    /// Whether a path of the set may be among the fields; a look into the stored form that is cheaper than reading it.
+    fn may_have(&self, set: &Set) -> bool {
+        self.unread && self.stored.as_ref().and_then(|s| s.get("fieldsV1")).is_some_and(|f| set.may_be_in(f))
+    }
+
+    /// Reads the set if that was put off.
+    fn read(&mut self) -> Result<(), String> {
+        if std::mem::take(&mut self.unread) {
+            let fields = self.stored.as_ref().and_then(|s| s.get("fieldsV1")).unwrap_or(&Value::Null);
+            self.set = Set::from_fields_v1(fields).map_err(|e| format!("error decoding set: {e}"))?;
+        }
+        Ok(())
     }
 
     /// Whether both stand for the same writer. Appliers keep their entry when they go to another version.
@@ -344,16 +368,15 @@ impl Entry {
                     .ok_or_else(|| format!("invalid time in managed fields entry {i}"))?,
             ),
         };
-        let set = Set::from_fields_v1(stored.get("fieldsV1").unwrap_or(&Value::Null))
-            .map_err(|e| format!("error decoding set in managed fields entry {i}: {e}"))?;
         Ok(Entry {
             manager: text("manager").to_owned(),
             operation,
             api_version: text("apiVersion").to_owned(),
             subresource: text("subresource").to_owned(),
             time,
-            set,
+            set: Set::new(),
             stored: Some(stored),
+            unread: true,
         })
     }
 
@@ -383,8 +406,20 @@ pub(crate) fn render_time(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
 
-/// The entries of a `managedFields` list; where two stand for the same writer, the later one counts.
+/// The entries of a `managedFields` list that someone sent; where two stand for the same writer, the later one counts.
+/// They are stored in our own form from then on, which is what lets [`Entry::may_have`] compare keys as text.
 pub(crate) fn decode(managed: Value) -> Result<Vec<Entry>, String> {
+    let mut entries = decode_lazily(managed)?;
+    for (i, entry) in entries.iter_mut().enumerate() {
+        entry.read().map_err(|e| format!("{e} in managed fields entry {i}"))?;
+        let same = entry.stored.as_ref().is_some_and(|s| s.get("fieldsV1") == Some(&entry.set.to_fields_v1()));
+        entry.stored = entry.stored.take().filter(|_| same);
+    }
+    Ok(entries)
+}
+
+/// The entries of a stored list; their sets are read when they are needed.
+pub(crate) fn decode_lazily(managed: Value) -> Result<Vec<Entry>, String> {
     let stored = match managed {
         Value::Array(stored) => stored,
         Value::Null => return Ok(Vec::new()),
@@ -398,6 +433,13 @@ pub(crate) fn decode(managed: Value) -> Result<Vec<Entry>, String> {
             None => entries.push(entry),
         }
     }
+    Ok(entries)
+}
+
+/// The entries of a stored list with their sets.
+pub(crate) fn decode_stored(managed: Value) -> Result<Vec<Entry>, String> {
+    let mut entries = decode_lazily(managed)?;
+    entries.iter_mut().try_for_each(Entry::read)?;
     Ok(entries)
 }
 

@@ -231,7 +231,8 @@ impl Decoder {
             return Ok(Value::Null);
         }
         let (value, _) = codec::parse(bytes).map_err(|e| invalid(field, &e.to_string()))?;
-        if 2 * self.depth + depth(&value) > MAX_DEPTH { Err(ProtoError::TooDeep) } else { Ok(value) }
+        let left = MAX_DEPTH.saturating_sub(2 * self.depth);
+        if codec::within_depth(&value, left) { Ok(value) } else { Err(ProtoError::TooDeep) }
     }
 }
 
@@ -242,14 +243,6 @@ struct Union<'a> {
     allows: bool,
     schema: Option<Value>,
     items: Vec<Value>,
-}
-
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(map) => 1 + map.values().map(depth).max().unwrap_or(0),
-        _ => 0,
-    }
 }
 
 /// Whether several of these may come in one length-delimited field.

@@ -193,8 +193,9 @@ fn merge_ordered_lists(at: At<'_>, original: &mut Object, patch: &mut Object, de
             (None, Some(patched)) => patched.into_iter().filter_map(without_directives).collect(),
             (Some(live), Some(patched)) => merge_list(&field, live, patched, depth)?,
         };
-        let live = live.unwrap_or_default();
-        let objects = order::items_are_objects(&[&live, patched.as_deref().unwrap_or_default()])?;
+        let (live, patched) = (live.unwrap_or_default(), patched.unwrap_or_default());
+        let objects = order::items_are_objects(&[&live, &patched])?;
+        let live = if field.merges { order::live_after_deletions(live, &patched, field.key) } else { live };
         let ordered = order::interleave(merged, &order, &live, field.key, objects)?;
         original.insert(name.to_owned(), Value::Array(ordered));
         patch.remove(name);
@@ -361,7 +362,9 @@ fn list_of(value: Value) -> Result<Vec<Value>> {
 }
 
 fn wrong_type(expected: &'static str, received: &Value) -> StrategicError {
-    StrategicError::WrongType { expected, received: go_type(received) }
+    // Go prints a type that is not there like this.
+    let received = if received.is_null() { "%!s(<nil>)" } else { go_type(received) };
+    StrategicError::WrongType { expected, received }
 }
 
 fn no_merge_key(map: &Object, key: &str) -> StrategicError {

@@ -1,1 +1,47 @@
-fn main() {}
+//! The `usher` command.
+//!
+//! What it prints: data on stdout, everything else on stderr. Exit codes: 0 done, 1 failed while running, 2 could not start
+//! (bad flags, a port or data directory that cannot be used); then one sentence says what to do and nothing was changed.
+
+mod config;
+mod up;
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "usher", version, about = "A batch control plane that speaks the Kubernetes API")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run everything on this machine: API server, durable store, controllers
+    Up(config::UpFlags),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            print!("{error}");
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("{}", config::flag_error(&error));
+            return ExitCode::from(2);
+        }
+    };
+    let Command::Up(flags) = cli.command;
+    match config::UpConfig::from_flags(flags).map_err(up::StartError::from).and_then(up::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(if error.is_before_start() { 2 } else { 1 })
+        }
+    }
+}

@@ -115,7 +115,8 @@ mod tests {
         let who = |certificate: Option<&[u8]>, headers: &HeaderMap| {
             authenticator.request(certificate, headers, &World::new(), now()).map(|user| user.name)
         };
-        let answer = token_request::create(&json!({}), "ns", "bot", &World::new(), &key, now(), &Ids::seeded(1)).unwrap();
+        let answer =
+            token_request::create(&json!({}), "ns", "bot", &World::new(), &key, now(), &Ids::seeded(1)).unwrap();
         let bot = format!("bearer {}", answer["status"]["token"].as_str().unwrap());
         assert_eq!(who(None, &HeaderMap::new()).unwrap(), ANONYMOUS);
         assert_eq!(who(None, &headers(b"Bearer s3cret")).unwrap(), "jane");
@@ -141,7 +142,8 @@ mod tests {
         assert_eq!(refused(&headers(b"Bearer wrong"), 0), "invalid bearer token");
         assert_eq!(refused(&headers(b"Bearer \xff\xfe"), 0), "invalid bearer token");
         assert_eq!(refused(&headers(&[b"Bearer ", &[b'x'; 100_000][..]].concat()), 0), "invalid bearer token");
-        let answer = token_request::create(&json!({}), "ns", "bot", &World::new(), &key, now(), &Ids::seeded(1)).unwrap();
+        let answer =
+            token_request::create(&json!({}), "ns", "bot", &World::new(), &key, now(), &Ids::seeded(1)).unwrap();
         let bot = format!("Bearer {}", answer["status"]["token"].as_str().unwrap());
         assert_eq!(
             refused(&headers(bot.as_bytes()), 4000),

@@ -158,7 +158,8 @@ pub(crate) fn is_dns_subdomain(s: &str) -> bool {
     // A subdomain's labels may be longer than 63: only the whole is limited.
     let label = |l: &str| !l.is_empty() && !l.starts_with('-') && !l.ends_with('-');
     s.len() <= 253
-        && s.split('.').all(|l| label(l) && l.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'))
+        && s.split('.')
+            .all(|l| label(l) && l.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'))
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

@@ -263,7 +263,8 @@ fn unescape(key: &str) -> String {
 
 /// As Go's `%#v` prints upstream's user: the 400 quotes it.
 fn go_syntax(user: &User) -> String {
-    let strings = |list: &[String]| format!("[]string{{{}}}", list.iter().map(|s| quote(s)).collect::<Vec<_>>().join(", "));
+    let strings =
+        |list: &[String]| format!("[]string{{{}}}", list.iter().map(|s| quote(s)).collect::<Vec<_>>().join(", "));
     let groups = if user.groups.is_empty() { "[]string(nil)".to_owned() } else { strings(&user.groups) };
     let extra = if user.extra.is_empty() {
         "map[string][]string(nil)".to_owned()
@@ -271,11 +272,7 @@ fn go_syntax(user: &User) -> String {
         let entries: Vec<String> = user.extra.iter().map(|(k, v)| format!("{}:{}", quote(k), strings(v))).collect();
         format!("map[string][]string{{{}}}", entries.join(", "))
     };
-    format!(
-        "&user.DefaultInfo{{Name:{}, UID:{}, Groups:{groups}, Extra:{extra}}}",
-        quote(&user.name),
-        quote(&user.uid)
-    )
+    format!("&user.DefaultInfo{{Name:{}, UID:{}, Groups:{groups}, Extra:{extra}}}", quote(&user.name), quote(&user.uid))
 }
 
 #[cfg(test)]
@@ -296,7 +293,11 @@ mod tests {
         let wanted = wanted(&headers(list)).unwrap().unwrap();
         let request = Attributes::resource(requestor, "list", "", "pods").namespace("ns");
         let authorize = |a: &Attributes| {
-            let resource = if a.subresource.is_empty() { a.resource.to_owned() } else { format!("{}/{}", a.resource, a.subresource) };
+            let resource = if a.subresource.is_empty() {
+                a.resource.to_owned()
+            } else {
+                format!("{}/{}", a.resource, a.subresource)
+            };
             let asked = format!("{} {resource} {}", a.verb, a.name);
             Decision { allow: grants.contains(&asked.trim_end()), reason: String::new() }
         };
@@ -349,8 +350,12 @@ mod tests {
             ("Impersonate-Group", "dev"),
             ("Impersonate-Extra-scopes", "x"),
         ];
-        let grants =
-            ["impersonate users joe", "impersonate uids u1", "impersonate groups dev", "impersonate userextras/scopes x"];
+        let grants = [
+            "impersonate users joe",
+            "impersonate uids u1",
+            "impersonate groups dev",
+            "impersonate userextras/scopes x",
+        ];
         let user = act(&jane(), &all, &grants).unwrap();
         assert_eq!(user.groups, ["dev", AUTHENTICATED]);
         assert_eq!((user.uid.as_str(), &user.extra["scopes"]), ("u1", &vec!["x".to_owned()]));
@@ -404,7 +409,9 @@ mod tests {
             "impersonate:user-info users joe",
             "impersonate:user-info groups system:masters",
         ];
-        assert!(act(&jane(), &list, &grants).unwrap_err().contains("impersonating the system:masters group is not allowed"));
+        assert!(
+            act(&jane(), &list, &grants).unwrap_err().contains("impersonating the system:masters group is not allowed")
+        );
     }
 
     #[test]
@@ -413,7 +420,10 @@ mod tests {
         bot.extra.insert(NODE_NAME.to_owned(), vec!["n1".to_owned()]);
         let grants = ["impersonate-on:associated-node:list pods", "impersonate:associated-node nodes *"];
         let node = act(&bot, &[("Impersonate-User", "system:node:n1")], &grants).unwrap();
-        assert_eq!((node.name.as_str(), node.groups), ("system:node:n1", vec![NODES.to_owned(), AUTHENTICATED.to_owned()]));
+        assert_eq!(
+            (node.name.as_str(), node.groups),
+            ("system:node:n1", vec![NODES.to_owned(), AUTHENTICATED.to_owned()])
+        );
         assert!(act(&bot, &[("Impersonate-User", "system:node:n2")], &grants).is_err());
     }
 

@@ -94,8 +94,7 @@ impl SigningKey {
     }
 
     fn sign_raw(&self, header: &Value, payload: &[u8]) -> Result<String, KeyError> {
-        let text =
-            format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(payload));
+        let text = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(payload));
         let signature = self
             .pair
             .sign(&SystemRandom::new(), text.as_bytes())

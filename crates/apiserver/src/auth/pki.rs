@@ -244,10 +244,16 @@ fn create(data_dir: &Path, dir: &Path, server_names: &[String], now: Timestamp) 
         _ => {}
     }
     files::create_private_dir(&fresh).map_err(failed("create", &fresh))?;
-    for (name, content) in made.files() {
-        let path = fresh.join(name);
-        files::write_new(&path, content.as_bytes()).map_err(failed("write", &path))?;
-    }
+    // Side by side, because each waits for the disk.
+    std::thread::scope(|threads| {
+        let writers = made.files().map(|(name, content)| {
+            let path = fresh.join(name);
+            threads.spawn(move || files::write_new(&path, content.as_bytes()).map_err(failed("write", &path)))
+        });
+        writers.into_iter().try_for_each(|writer| {
+            writer.join().unwrap_or_else(|_| Err(failed("write", &fresh)(io::Error::other("the writer panicked"))))
+        })
+    })?;
     files::sync_dir(&fresh).map_err(failed("sync", &fresh))?;
     // Succeeds also where an empty directory of that name is in the way.
     std::fs::rename(&fresh, dir).map_err(failed("create", dir))?;
@@ -270,6 +276,15 @@ struct Found {
 
 impl Loaded {
     fn read(dir: &Path) -> Result<Loaded, PkiError> {
+        for name in ["", "ca.key", "server.key", "admin.key", "sa.key"] {
+            let path = dir.join(name);
+            match files::close(&path) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(PkiError::Io { doing: "close to others", path, source });
+                }
+                _ => {}
+            }
+        }
         let ca_key = key_that_must_be_there(dir, "ca.key")?;
         let pem = text_that_must_be_there(dir, "ca.crt")?;
         let unusable = |why: String| PkiError::Unusable { file: dir.join("ca.crt"), why };
@@ -364,9 +379,9 @@ impl Authority {
         let Ok(leaf) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
         let (Ok(roots), Ok(localhost)) = (roots(&self.der), ServerName::try_from("localhost")) else { return false };
         let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(roots, provider()).build() else { return false };
-        [now, now + RENEW_BEFORE].into_iter().all(|at| {
-            unix(at).is_some_and(|at| verifier.verify_server_cert(&leaf, &[], &localhost, &[], at).is_ok())
-        })
+        [now, now + RENEW_BEFORE]
+            .into_iter()
+            .all(|at| unix(at).is_some_and(|at| verifier.verify_server_cert(&leaf, &[], &localhost, &[], at).is_ok()))
     }
 
     fn vouches_for_admin(&self, pem: &str, now: Timestamp) -> bool {

@@ -121,7 +121,11 @@ fn records(text: &str) -> Result<Vec<(usize, Vec<String>)>, TokenFileError> {
 }
 
 fn end_of_line(rest: &str) -> Option<&str> {
-    if rest.is_empty() || rest == "\r" { Some("") } else { rest.strip_prefix("\r\n").or_else(|| rest.strip_prefix('\n')) }
+    if rest.is_empty() || rest == "\r" {
+        Some("")
+    } else {
+        rest.strip_prefix("\r\n").or_else(|| rest.strip_prefix('\n'))
+    }
 }
 
 /// One field, and what follows it.

@@ -269,9 +269,8 @@ mod tests {
 
     #[test]
     fn lifetimes_have_bounds() {
-        let refused = |secs: i64| {
-            ask(&World::new(), &key(), json!({"spec": {"expirationSeconds": secs}})).unwrap_err().message()
-        };
+        let refused =
+            |secs: i64| ask(&World::new(), &key(), json!({"spec": {"expirationSeconds": secs}})).unwrap_err().message();
         assert_eq!(
             refused(599),
             "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 599: may not \
@@ -311,7 +310,10 @@ mod tests {
             ask(world, &key(), json!({"spec": {"boundObjectRef": reference}})).unwrap_err()
         };
         let (world, v1) = (World::new(), "v1");
-        assert_eq!(refused(&world, json!({"apiVersion": v1, "kind": "Pod", "name": "x"})).message(), "pods \"x\" not found");
+        assert_eq!(
+            refused(&world, json!({"apiVersion": v1, "kind": "Pod", "name": "x"})).message(),
+            "pods \"x\" not found"
+        );
         assert_eq!(
             refused(&world, json!({"apiVersion": "batch/v1", "kind": "Job", "name": "x"})).message(),
             "cannot bind token to object of type batch/v1, Kind=Job"
@@ -343,8 +345,13 @@ mod tests {
             "TokenRequest.authentication.k8s.io \"bot\" is invalid: metadata.name: Invalid value: \"x\": must match the \
              service account name if specified"
         );
-        assert!(refused(json!({"metadata": {"uid": "x"}})).contains("(x) does not match the UID of the service account (sa-uid)"));
-        assert!(refused(json!({"spec": {"attestations": {"a": ["b"]}}})).contains("may only be specified with a webhook"));
+        assert!(
+            refused(json!({"metadata": {"uid": "x"}}))
+                .contains("(x) does not match the UID of the service account (sa-uid)")
+        );
+        assert!(
+            refused(json!({"spec": {"attestations": {"a": ["b"]}}})).contains("may only be specified with a webhook")
+        );
         assert!(matches!(ask(&World::new(), &key(), json!({"spec": 7})), Err(Refusal::BadRequest(_))));
         let gone = World { service_account: None, ..World::new() };
         assert_eq!(ask(&gone, &key(), json!({})).unwrap_err().message(), "serviceaccounts \"bot\" not found");

@@ -10,6 +10,8 @@ use serde_json::Value;
 use usher_env::Ids;
 use usher_schema::field::Errors;
 
+pub use crate::gates::Gates;
+
 /// A resource as discovery describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resource {
@@ -71,28 +73,6 @@ pub struct Cx<'a> {
     pub user: &'a str,
     /// Namespace of the request; empty for cluster-scoped kinds.
     pub namespace: &'a str,
-}
-
-/// Feature gates, read once at start. All default to on; both the seeds' and upstream's spellings are accepted at the edge
-/// and end up here.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gates {
-    /// `MutableSchedulingDirectivesForJobs` (KEP-2926): a suspended Job that never started may be re-aimed.
-    pub mutable_directives: bool,
-    /// `MutableSchedulingDirectivesForSuspendedJobs`: also one that ran before.
-    pub mutable_directives_when_suspended: bool,
-    /// `MutableJobPodResourcesForSuspendedJobs` (KEP-5440).
-    pub mutable_resources_when_suspended: bool,
-}
-
-impl Default for Gates {
-    fn default() -> Self {
-        Gates {
-            mutable_directives: true,
-            mutable_directives_when_suspended: true,
-            mutable_resources_when_suspended: true,
-        }
-    }
 }
 
 /// A column of `kubectl get`.
@@ -178,6 +158,11 @@ pub trait Kind: Send + Sync + 'static {
     /// What `DELETE` without a propagation policy does.
     fn default_propagation(&self) -> Propagation {
         Propagation::Background
+    }
+
+    /// Texts for `Warning` headers of a `DELETE` that names no propagation policy.
+    fn delete_warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 
     /// Whether a PUT to a name that does not exist creates it.

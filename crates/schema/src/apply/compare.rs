@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::fieldset::{Element, ItemError, MAX_DEPTH, Pos, Set, Shape, equal, keyed};
+use crate::fieldset::{Element, ItemError, MAX_DEPTH, Pos, Set, Shape, equal, everything, keyed};
 use crate::graph::{At, List, Presence, Scalar, Type};
 
 /// No path is in more than one of the three.
@@ -49,55 +49,58 @@ struct Own {
 
 /// Compares two objects. An error means that some list has an item without identity.
 pub(crate) fn compare(at: At<'_>, old: &Value, new: &Value) -> Result<Comparison, (usize, ItemError)> {
-    Ok(walk(Pos::Typed(at), Some(old), Some(new), 0)?.1)
+    Ok(both(Pos::Typed(at), old, new, 0)?.1)
 }
 
 type Walked = Result<(Own, Comparison), (usize, ItemError)>;
 
 fn walk(pos: Pos<'_>, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Walked {
+    match (old, new) {
+        (Some(old), Some(new)) => both(pos, old, new, depth),
+        (None, Some(new)) => added(pos, new, depth),
+        (Some(old), None) => removed(pos, old, depth),
+        (None, None) => Ok((Own::default(), Comparison::default())),
+    }
+}
+
+fn added(pos: Pos<'_>, new: &Value, depth: usize) -> Walked {
+    let added = everything(pos, new, depth)?;
+    Ok((Own { added: true, ..Own::default() }, Comparison { added, ..Comparison::default() }))
+}
+
+fn removed(pos: Pos<'_>, old: &Value, depth: usize) -> Walked {
+    let removed = everything(pos, old, depth)?;
+    Ok((Own { removed: true, ..Own::default() }, Comparison { removed, ..Comparison::default() }))
+}
+
+fn both(pos: Pos<'_>, old: &Value, new: &Value, depth: usize) -> Walked {
     if depth > MAX_DEPTH {
-        return Ok((leaf(old, new), Comparison::default()));
+        return Ok(leaf(old, new));
     }
     match pos.shape() {
-        Shape::Leaf => Ok((leaf(old, new), Comparison::default())),
+        Shape::Leaf => Ok(leaf(old, new)),
         Shape::Fields => fields(pos, old, new, depth),
         Shape::Items(list) => items(list, pos, old, new, depth),
-        Shape::Deduced if is_object(old) || is_object(new) => {
+        Shape::Deduced if old.is_object() || new.is_object() => {
             let (mut own, comparison) = fields(pos, old, new, depth)?;
             // An object in place of a scalar or the other way round: the field itself changed as well.
-            own.modified |= [old, new].into_iter().flatten().any(|v| !v.is_object() && !v.is_null())
-                && old.is_some()
-                && new.is_some();
+            own.modified |= [old, new].into_iter().any(|v| !v.is_object() && !v.is_null());
             Ok((own, comparison))
         }
-        Shape::Deduced => Ok((leaf(old, new), Comparison::default())),
+        Shape::Deduced => Ok(leaf(old, new)),
     }
 }
 
-fn is_object(value: Option<&Value>) -> bool {
-    value.is_some_and(Value::is_object)
+fn leaf(old: &Value, new: &Value) -> (Own, Comparison) {
+    (Own { modified: !equal(old, new), ..Own::default() }, Comparison::default())
 }
 
-fn leaf(old: Option<&Value>, new: Option<&Value>) -> Own {
-    match (old, new) {
-        (None, _) => Own { added: true, ..Own::default() },
-        (_, None) => Own { removed: true, ..Own::default() },
-        (Some(old), Some(new)) => Own { modified: !equal(old, new), ..Own::default() },
-    }
-}
-
-/// Where a container is on one side only, it is itself added or removed along with what is in it.
-fn container(old: Option<&Value>, new: Option<&Value>) -> Own {
-    Own { added: old.is_none(), removed: new.is_none(), modified: false }
-}
-
-fn fields(pos: Pos<'_>, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Walked {
+fn fields(pos: Pos<'_>, old: &Value, new: &Value, depth: usize) -> Walked {
     let empty = Map::new();
-    let old_map = old.and_then(Value::as_object).unwrap_or(&empty);
-    let new_map = new.and_then(Value::as_object).unwrap_or(&empty);
+    let old_map = old.as_object().unwrap_or(&empty);
+    let new_map = new.as_object().unwrap_or(&empty);
     if old_map.is_empty() && new_map.is_empty() {
-        // Keeps {} and null apart.
-        return Ok((leaf(old, new), Comparison::default()));
+        return Ok(leaf(old, new)); // keeps {} and null apart
     }
     let mut out = Comparison::default();
     let (mut olds, mut news) = (old_map.iter().peekable(), new_map.iter().peekable());
@@ -114,7 +117,7 @@ fn fields(pos: Pos<'_>, old: Option<&Value>, new: Option<&Value>, depth: usize) 
         let (own, below) = walk(child, old, new, depth + 1)?;
         push(&mut out, || Element::field(key), own, below);
     }
-    Ok((container(old, new), out))
+    Ok((Own::default(), out))
 }
 
 /// Most fields are the same on both sides, and then even the element is not made.
@@ -128,14 +131,16 @@ fn push(out: &mut Comparison, element: impl FnOnce() -> Element, own: Own, below
     }
 }
 
-fn items(list: &List, pos: Pos<'_>, old: Option<&Value>, new: Option<&Value>, depth: usize) -> Walked {
-    let old_items = old.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let new_items = new.and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    if old_items.is_empty() && new_items.is_empty() {
-        return Ok((leaf(old, new), Comparison::default()));
-    }
-    let Some(child) = pos.items() else { return Ok((leaf(old, new), Comparison::default())) };
+fn items(list: &List, pos: Pos<'_>, old: &Value, new: &Value, depth: usize) -> Walked {
+    let old_items = old.as_array().map_or(&[][..], Vec::as_slice);
+    let new_items = new.as_array().map_or(&[][..], Vec::as_slice);
+    let (false, Some(child)) = (old_items.is_empty() && new_items.is_empty(), pos.items()) else {
+        return Ok(leaf(old, new));
+    };
     let mut out = Comparison::default();
+    if old == new {
+        return Ok((Own::default(), out)); // the rule, and much cheaper to find out than the items' identities
+    }
     let mut olds = keyed(list, old_items)?.into_iter().peekable();
     let mut news = keyed(list, new_items)?.into_iter().peekable();
     loop {
@@ -156,26 +161,25 @@ fn items(list: &List, pos: Pos<'_>, old: Option<&Value>, new: Option<&Value>, de
         let (own, below) = duplicates(child, &old, &new, depth)?;
         push(&mut out, || element, own, below);
     }
-    Ok((container(old, new), out))
+    Ok((Own::default(), out))
 }
 
 /// Items of one identity. More than one of them on a side are compared as one value.
 fn duplicates(child: Pos<'_>, old: &[&Value], new: &[&Value], depth: usize) -> Walked {
-    let marker = Own::default();
     match (old, new) {
         ([] | [_], [] | [_]) => walk(child, old.first().copied(), new.first().copied(), depth + 1),
         ([_, _, ..], [_, _, ..]) => {
             let same = old.len() == new.len() && old.iter().zip(new).all(|(a, b)| equal(a, b));
-            Ok((Own { modified: !same, ..marker }, Comparison::default()))
+            Ok((Own { modified: !same, ..Own::default() }, Comparison::default()))
         }
-        ([_, _, ..], []) => Ok((Own { removed: true, ..marker }, Comparison::default())),
+        ([_, _, ..], []) => Ok((Own { removed: true, ..Own::default() }, Comparison::default())),
         ([_, _, ..], [new]) => {
-            let (own, below) = walk(child, None, Some(new), depth + 1)?;
+            let (own, below) = added(child, new, depth + 1)?;
             Ok((Own { removed: true, ..own }, below))
         }
-        ([], _) => Ok((Own { added: true, ..marker }, Comparison::default())),
+        ([], _) => Ok((Own { added: true, ..Own::default() }, Comparison::default())),
         ([old], _) => {
-            let (own, below) = walk(child, Some(old), None, depth + 1)?;
+            let (own, below) = removed(child, old, depth + 1)?;
             Ok((Own { added: true, ..own }, below))
         }
     }
@@ -194,6 +198,7 @@ fn zero_struct(at: At<'_>, depth: usize) -> Value {
             match field.presence {
                 Presence::Always => map.insert(field.name.clone(), zero_value(at.to(field.ty), depth + 1)),
                 Presence::Struct => map.insert(field.name.clone(), zero_struct(at.to(field.ty), depth + 1)),
+                Presence::Null => map.insert(field.name.clone(), Value::Null),
                 Presence::NonZero | Presence::Set => None,
             };
         }

@@ -70,7 +70,8 @@ fn syntax_errors_are_worded_as_go_does() {
 #[test]
 fn nesting_is_bounded() {
     let nested = |depth: usize| format!("{}1{}", "[".repeat(depth), "]".repeat(depth));
-    assert!(parse(nested(MAX_DEPTH).as_bytes()).is_ok());
+    let (deepest, _) = parse(nested(MAX_DEPTH).as_bytes()).unwrap();
+    assert!(within_depth(&deepest, MAX_DEPTH) && !within_depth(&deepest, MAX_DEPTH - 1));
     assert_eq!(parse(nested(MAX_DEPTH + 1).as_bytes()), Err(ParseError::TooDeep));
     assert_eq!(parse(nested(1_000_000).as_bytes()), Err(ParseError::TooDeep));
 }

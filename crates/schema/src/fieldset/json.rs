@@ -39,6 +39,13 @@ impl Set {
         out
     }
 
+    /// Whether a member of this set, or something below it, may be in a stored set whose keys are in our own form.
+    pub(crate) fn may_be_in(&self, fields: &Value) -> bool {
+        self.nodes
+            .iter()
+            .any(|node| fields.get(key(&node.element)).is_some_and(|inner| node.member || node.below.may_be_in(inner)))
+    }
+
     fn object(&self, own: bool) -> Map<String, Value> {
         let mut map = Map::new();
         if own && !self.nodes.is_empty() {
@@ -109,14 +116,54 @@ fn parse(key: &str) -> Result<Option<Element>, BadFields> {
     let bad = |e: serde_json::Error| BadFields::Element(e.to_string());
     Ok(Some(match kind {
         b'f' => Element::Field(rest.into()),
-        b'k' => Element::key(serde_json::from_str::<Map<String, Value>>(rest).map_err(bad)?),
+        b'k' => match plain_key(rest) {
+            Some(element) => element,
+            None => Element::key(serde_json::from_str::<Map<String, Value>>(rest).map_err(bad)?),
+        },
         b'v' => Element::value(serde_json::from_str(rest).map_err(bad)?),
         b'i' => Element::Index(rest.parse().map_err(|e| BadFields::Element(format!("{e}")))?),
         _ => return Ok(None),
     }))
 }
 
-fn key(element: &Element) -> String {
+/// Reads a key without escapes whose values are strings and small whole numbers, which is nearly all there are: sets are
+/// read on every write, and a JSON parser costs several times as much.
+fn plain_key(text: &str) -> Option<Element> {
+    let mut rest = text.strip_prefix('{')?;
+    let mut fields = Vec::with_capacity(2);
+    loop {
+        let (name, after) = plain_string(rest)?;
+        rest = after.strip_prefix(':')?;
+        let value = if rest.starts_with('"') {
+            let (value, after) = plain_string(rest)?;
+            rest = after;
+            Value::from(value)
+        } else {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let (number, after) = rest.split_at(digits);
+            let leading_zero = number.len() > 1 && number.starts_with('0');
+            if number.is_empty() || number.len() > 15 || leading_zero {
+                return None;
+            }
+            rest = after;
+            Value::from(number.parse::<i64>().ok()?)
+        };
+        fields.push((name.to_owned(), value));
+        match rest.as_bytes() {
+            b"}" => return Some(Element::key(fields)),
+            [b',', ..] => rest = &rest[1..],
+            _ => return None,
+        }
+    }
+}
+
+fn plain_string(text: &str) -> Option<(&str, &str)> {
+    let text = text.strip_prefix('"')?;
+    let end = text.find(|c: char| c == '"' || c == '\\' || c < ' ')?;
+    text[end..].strip_prefix('"').map(|rest| (&text[..end], rest))
+}
+
+pub(super) fn key(element: &Element) -> String {
     match element {
         Element::Field(name) => {
             let mut out = String::with_capacity(name.len() + 2);
@@ -147,7 +194,10 @@ fn key(element: &Element) -> String {
 }
 
 fn write_value(value: &Value, out: &mut String) {
-    escape(&value.to_string(), out);
+    match value {
+        Value::String(s) => write_string(s, out),
+        other => escape(&other.to_string(), out),
+    }
 }
 
 /// JSON as Go's encoder writes it.
@@ -158,7 +208,13 @@ pub(crate) fn go_json(value: &Value) -> String {
 }
 
 fn write_string(s: &str, out: &mut String) {
-    escape(&Value::from(s).to_string(), out);
+    if s.bytes().all(|b| (b' '..0x7f).contains(&b) && !matches!(b, b'"' | b'\\' | b'<' | b'>' | b'&')) {
+        out.push('"');
+        out.push_str(s);
+        out.push('"');
+    } else {
+        escape(&Value::from(s).to_string(), out);
+    }
 }
 
 /// Go's encoder escapes these five in strings, and JSON has none of them outside of strings.
@@ -178,6 +234,31 @@ fn escape(json: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_short_way_to_read_a_key_agrees_with_the_parser() {
+        let keys = [
+            r#"{"name":"a"}"#,
+            r#"{"containerPort":80,"protocol":"TCP"}"#,
+            r#"{"protocol":"TCP","containerPort":80}"#,
+            r#"{"a":"","b":0}"#,
+            r#"{"a":"\u0041"}"#,
+            r#"{"a":-1}"#,
+            r#"{"a":1.5}"#,
+            r#"{"a":true}"#,
+            r#"{"a":99999999999999999999}"#,
+            r#"{ "a" : "b" }"#,
+            r#"{"é":"ü"}"#,
+        ];
+        for text in keys {
+            let parsed = Element::key(serde_json::from_str::<Map<String, Value>>(text).unwrap());
+            assert_eq!(parse(&format!("k:{text}")), Ok(Some(parsed)), "{text}");
+        }
+        for bad in [r#"{"a":01}"#, r#"{"a":"b"}x"#, r#"{"a":"b",}"#, r#"{"a"}"#, "{", r#"{"a":"b"#, "{\"a\":\"\n\"}"] {
+            assert!(parse(&format!("k:{bad}")).is_err(), "{bad}");
+        }
+        assert_eq!(parse("k:{}"), Ok(Some(Element::key([]))));
+    }
 
     #[test]
     fn element_kinds_from_the_future_are_ignored_and_garbage_is_refused() {

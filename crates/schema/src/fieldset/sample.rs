@@ -148,6 +148,7 @@ pub(crate) fn sample() -> Sample {
     let template = b.structure("PodTemplateSpec", &[("metadata", meta, Held), ("spec", pod_spec, Held)]);
     let selector = b.shaped("LabelSelector", &[("matchLabels", labels, NonZero)], true, false);
     let weird = b.map(labels, false);
+    let free = b.shaped("", &[("known", int, Given)], false, true);
     let spec = b.structure(
         "JobSpec",
         &[
@@ -158,6 +159,7 @@ pub(crate) fn sample() -> Sample {
             ("template", template, Always),
             ("weird", weird, NonZero),
             ("raw", any, Given),
+            ("free", free, Given),
             ("matrix", lists, NonZero),
         ],
     );
@@ -167,7 +169,6 @@ pub(crate) fn sample() -> Sample {
     let kind = [("apiVersion", string, NonZero), ("kind", string, NonZero)];
     b.structure("Job", &[kind[0], kind[1], ("metadata", meta, Held), ("spec", spec, Held), ("status", status, Held)]);
 
-    let free = b.shaped("", &[("known", int, Given)], false, true);
     let custom_spec =
         b.shaped("", &[("free", free, Given), ("replicas", int, Given), ("raw", any, Given)], false, false);
     let custom_status = b.structure("", &[("phase", string, Given)]);

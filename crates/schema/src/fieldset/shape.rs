@@ -133,7 +133,9 @@ pub(crate) fn keyed<'v>(list: &List, items: &'v [Value]) -> Result<Vec<(Element,
     for (i, item) in items.iter().enumerate() {
         out.push((identify(list, item).map_err(|e| (i, e))?, item));
     }
-    out.sort_by(|a, b| a.0.cmp(&b.0));
+    if !out.is_sorted_by(|a, b| a.0 <= b.0) {
+        out.sort_by(|a, b| a.0.cmp(&b.0));
+    }
     Ok(out)
 }
 
@@ -169,6 +171,36 @@ fn collect_fields(pos: Pos<'_>, map: &Map<String, Value>, depth: usize) -> Set {
         set.push(Element::field(key), leaf || empty || !pos.declares(key), below);
     }
     set
+}
+
+/// All that is in a value: as [`of`], but structs, maps and lists are members too. This is what is added or removed along
+/// with the value.
+pub(crate) fn everything(pos: Pos<'_>, value: &Value, depth: usize) -> Result<Set, (usize, ItemError)> {
+    let mut set = Set::new();
+    match (pos.shape(), value) {
+        _ if depth > MAX_DEPTH => {}
+        (Shape::Fields | Shape::Deduced, Value::Object(map)) => {
+            set.nodes.reserve(map.len());
+            for (key, value) in map {
+                let Some(child) = pos.child(key) else { continue };
+                set.push(Element::field(key), true, everything(child, value, depth + 1)?);
+            }
+        }
+        (Shape::Items(list), Value::Array(items)) => {
+            let Some(child) = pos.items() else { return Ok(set) };
+            set.nodes.reserve(items.len());
+            let mut items = keyed(list, items)?.into_iter().peekable();
+            while let Some((element, item)) = items.next() {
+                let mut below = everything(child, item, depth + 1)?;
+                while items.next_if(|(next, _)| *next == element).is_some() {
+                    below = Set::new();
+                }
+                set.push(element, true, below);
+            }
+        }
+        _ => {}
+    }
+    Ok(set)
 }
 
 fn collect_items(list: &List, pos: Pos<'_>, items: &[Value], depth: usize) -> Set {

@@ -11,16 +11,17 @@ fn pod() -> At<'static> {
 }
 
 /// A length-delimited field.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let mut out = vec![number << 3 | 2];
-    let mut length = bytes.len();
-    while length >= 0x80 {
-        out.push((length & 0x7f) as u8 | 0x80);
-        length >>= 7;
-    }
-    out.push(length as u8);
-    out.extend(bytes);
-    out
+fn field(number: u32, bytes: &[u8]) -> Vec<u8> {
+    let varint = |mut n: usize| {
+        let mut out = Vec::new();
+        while n >= 0x80 {
+            out.push((n & 0x7f) as u8 | 0x80);
+            n >>= 7;
+        }
+        out.push(n as u8);
+        out
+    };
+    [varint((number << 3 | 2) as usize), varint(bytes.len()), bytes.to_vec()].concat()
 }
 
 #[test]
@@ -107,17 +108,7 @@ fn malformed_messages_are_refused() {
 fn schemas_nested_without_end_are_refused() {
     let schema = builtin::graph().named(JSON_SCHEMA_PROPS).unwrap();
     let not = schema.field("not").unwrap().number;
-    let nested = |depth: usize| {
-        let mut raw = Vec::new();
-        for _ in 0..depth {
-            let mut next = Vec::new();
-            prost::encoding::encode_key(not, prost::encoding::WireType::LengthDelimited, &mut next);
-            prost::encoding::encode_varint(raw.len() as u64, &mut next);
-            next.extend(&raw);
-            raw = next;
-        }
-        raw
-    };
+    let nested = |depth: usize| (0..depth).fold(Vec::new(), |raw, _| field(not, &raw));
     assert!(to_json(schema, &nested(50)).is_ok());
     assert_eq!(to_json(schema, &nested(10_000)), Err(ProtoError::TooDeep));
     // Pieces of one message go down the same path, each a little further.

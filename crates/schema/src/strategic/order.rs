@@ -1,7 +1,7 @@
 //! Where the items of a merged list go: the patch decides about its own items, the rest keeps its place relative to them
 //! as well as that can be done.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -27,24 +27,26 @@ pub(super) fn check(patch: &[Value], order: &[Value], key: &str) -> Result<()> {
     if patch.is_empty() || order.is_empty() {
         return Ok(());
     }
-    let mut left = Vec::new();
+    let mut left = Vec::with_capacity(patch.len());
     for item in patch {
-        let directive = if key.is_empty() {
-            item.as_object().is_some_and(|m| m.contains_key(DIRECTIVE))
-        } else {
-            let map = item.as_object().ok_or_else(|| wrong_type("map[string]interface {}", item))?;
-            map.contains_key(DIRECTIVE)
-        };
-        if !directive {
-            left.push(item);
+        if !key.is_empty() && !item.is_object() {
+            return Err(wrong_type("map[string]interface {}", item));
+        }
+        let directive = item.get(DIRECTIVE);
+        if key.is_empty() || directive.and_then(Value::as_str) != Some("delete") {
+            left.push((item, directive.is_some()));
         }
     }
-    let mut left = left.into_iter().peekable();
-    for next in order {
-        let Some(item) = left.peek() else { return Ok(()) };
+    let (mut left, mut order_left) = (left.into_iter().peekable(), order.iter().peekable());
+    while let (Some((item, directive)), Some(next)) = (left.peek(), order_left.peek()) {
+        if *directive {
+            left.next();
+            continue;
+        }
         if same_item(item, next, key)? {
             left.next();
         }
+        order_left.next();
     }
     if left.peek().is_none() {
         return Ok(());
@@ -65,6 +67,27 @@ fn merge_value<'v>(item: &'v Value, key: &str) -> Result<&'v Value> {
     map.get(key).ok_or_else(|| no_merge_key(map, key))
 }
 
+/// The live order that counts for `$setElementOrder`: where the patch deletes items, new ones take their places at the end.
+/// (Upstream merges in place and gets there by accident, but clients see it when a sidecar was added behind their back.)
+pub(super) fn live_after_deletions(live: Vec<Value>, patch: &[Value], key: &str) -> Vec<Value> {
+    let directive = |item: &Value| item.get(DIRECTIVE).and_then(Value::as_str).map(str::to_owned);
+    if key.is_empty() || patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+        return live;
+    }
+    let keys = |items: &[Value], deleted: bool| -> HashSet<Value> {
+        let chosen = items.iter().filter(|item| directive(item).is_some() == deleted);
+        chosen.filter_map(|item| item.get(key).cloned()).collect()
+    };
+    let (length, deleted) = (live.len(), keys(patch, true));
+    let mut left = live;
+    left.retain(|item| item.get(key).is_none_or(|value| !deleted.contains(value)));
+    let kept = keys(&left, false);
+    let is_new = |item: &&Value| directive(item).is_none() && item.get(key).is_some_and(|value| !kept.contains(value));
+    let freed = length - left.len();
+    left.extend(patch.iter().filter(is_new).take(freed).cloned());
+    left
+}
+
 /// Puts a merged list in order: items named by `order` follow it, the others follow `live`, and the two are interleaved so
 /// that one of the others comes before the first ordered item that it preceded in `live`.
 pub(super) fn interleave(
@@ -74,9 +97,12 @@ pub(super) fn interleave(
     key: &str,
     objects: bool,
 ) -> Result<Vec<Value>> {
-    let by_key = objects && !key.is_empty();
+    let by_key = !key.is_empty();
     if by_key {
-        merged.iter().chain(order).chain(live).try_for_each(|item| merge_value(item, key).map(drop))?;
+        merged.iter().try_for_each(|item| merge_value(item, key).map(drop))?;
+    }
+    if by_key && objects {
+        order.iter().chain(live).try_for_each(|item| merge_value(item, key).map(drop))?;
     }
     let identity = |item: &'_ Value| if by_key { item.get(key).cloned() } else { Some(item.clone()) };
     let index = |list: &[Value]| {

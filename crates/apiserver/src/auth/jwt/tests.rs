@@ -209,7 +209,10 @@ fn a_token_is_good_for_its_audiences_only() {
     let mut plain = serde_json::to_value(claims()).unwrap();
     plain["aud"] = json!(ISSUER);
     let header = json!({"alg": "ES256", "kid": key.id()});
-    assert!(check(&key, &key.sign_raw(&header, plain.to_string().as_bytes()).unwrap()).is_ok(), "one audience as a string");
+    assert!(
+        check(&key, &key.sign_raw(&header, plain.to_string().as_bytes()).unwrap()).is_ok(),
+        "one audience as a string"
+    );
     plain["aud"] = json!([]);
     assert!(check(&key, &key.sign_raw(&header, plain.to_string().as_bytes()).unwrap()).is_err());
 }
@@ -291,9 +294,8 @@ fn a_token_dies_with_its_account_and_with_what_it_is_bound_to() {
     assert_eq!(live(claims(), &gone).unwrap_err(), "serviceaccounts \"bot\" not found");
     let again = World { service_account: Some(Live { uid: "new".to_owned(), deleted_at: None }), ..world.clone() };
     assert_eq!(live(claims(), &again).unwrap_err(), "service account UID (new) does not match claim (sa-uid)");
-    let pod = |uid: &str, deleted_at| {
-        Some(LivePod { live: Live { uid: uid.to_owned(), deleted_at }, ..LivePod::default() })
-    };
+    let pod =
+        |uid: &str, deleted_at| Some(LivePod { live: Live { uid: uid.to_owned(), deleted_at }, ..LivePod::default() });
     assert_eq!(
         live(claims(), &World { pod: None, ..world.clone() }).unwrap_err(),
         "service account token has been invalidated"

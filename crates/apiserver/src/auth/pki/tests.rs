@@ -38,10 +38,7 @@ fn the_first_start_makes_private_files_and_the_second_finds_the_same() {
     let mut files: Vec<String> =
         fs::read_dir(&pki).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     files.sort();
-    assert_eq!(
-        files,
-        ["admin.crt", "admin.key", "ca.crt", "ca.key", "sa.key", "sa.pub", "server.crt", "server.key"]
-    );
+    assert_eq!(files, ["admin.crt", "admin.key", "ca.crt", "ca.key", "sa.key", "sa.pub", "server.crt", "server.key"]);
     for file in &files {
         assert_eq!(mode(&pki.join(file)), 0o600, "{file}");
     }
@@ -127,7 +124,10 @@ fn unreadable_missing_and_foreign_leaves_are_issued_again() {
         pki.server_config().unwrap();
         let files = Loaded::read(&dir.path().join("pki")).unwrap();
         let (server, admin) = (files.server.pem.unwrap(), files.admin.pem.unwrap());
-        assert!(files.ca.vouches_for_server(&server, at(now)) && belongs(&server, &files.server.key.unwrap()), "{case}");
+        assert!(
+            files.ca.vouches_for_server(&server, at(now)) && belongs(&server, &files.server.key.unwrap()),
+            "{case}"
+        );
         assert!(files.ca.vouches_for_admin(&admin, at(now)) && belongs(&admin, &files.admin.key.unwrap()), "{case}");
     }
 }
@@ -159,6 +159,21 @@ fn a_first_start_that_was_interrupted_is_done_again() {
     start(dir.path(), "2026-01-01T00:00:00Z").unwrap();
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
     assert_eq!(mode(&dir.path().join("pki")), 0o700);
+}
+
+#[test]
+fn keys_that_others_could_read_are_closed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    start(dir.path(), "2026-01-01T00:00:00Z").unwrap();
+    let pki = dir.path().join("pki");
+    let wide = [("", 0o755), ("ca.key", 0o644), ("server.key", 0o640), ("admin.key", 0o604), ("sa.key", 0o666)];
+    for (name, mode) in wide {
+        fs::set_permissions(pki.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    start(dir.path(), "2026-01-01T00:00:00Z").unwrap();
+    for (name, _) in wide {
+        assert_eq!(mode(&pki.join(name)) & 0o077, 0, "{name}");
+    }
 }
 
 #[test]
@@ -204,7 +219,12 @@ fn the_cas_private_key_is_in_its_file_and_nowhere_else() {
             assert!(!hidden(&fs::read(&path).unwrap()), "{}", path.display());
         }
     }
-    let held = [pki.ca_pem.as_bytes(), pki.admin_key_pem.as_bytes(), pki.admin_cert_pem.as_bytes(), pki.server_key.secret_der()];
+    let held = [
+        pki.ca_pem.as_bytes(),
+        pki.admin_key_pem.as_bytes(),
+        pki.admin_cert_pem.as_bytes(),
+        pki.server_key.secret_der(),
+    ];
     assert!(held.iter().all(|bytes| !hidden(bytes)));
 }
 
@@ -229,7 +249,8 @@ fn the_kubeconfig_is_yaml_with_everything_inside() {
     assert_eq!(config["current-context"], "usher");
     assert_eq!(config["contexts"][0], json!({"name": "usher", "context": {"cluster": "usher", "user": "usher"}}));
     assert_eq!(config["clusters"][0]["cluster"]["server"], "https://127.0.0.1:7443");
-    let decoded = |value: &serde_json::Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
+    let decoded =
+        |value: &serde_json::Value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap();
     assert_eq!(decoded(&config["clusters"][0]["cluster"]["certificate-authority-data"]), pki.ca_pem);
     assert_eq!(decoded(&config["users"][0]["user"]["client-certificate-data"]), pki.admin_cert_pem);
     assert_eq!(decoded(&config["users"][0]["user"]["client-key-data"]), pki.admin_key_pem);
@@ -256,9 +277,7 @@ mod handshake {
 
     /// Certificates are checked against the machine's clock there, so these are made now.
     fn fresh() -> Pki {
-        let now = Timestamp::from_second(
-            i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap(),
-        );
+        let now = Timestamp::from_second(i64::try_from(std::time::UNIX_EPOCH.elapsed().unwrap().as_secs()).unwrap());
         Pki::in_memory(&names(), now.unwrap()).unwrap()
     }
 
@@ -292,7 +311,11 @@ mod handshake {
         })
     }
 
-    fn trusting(ca: &Pki, versions: &[&'static rustls::SupportedProtocolVersion], identity: Option<&Pki>) -> ClientConfig {
+    fn trusting(
+        ca: &Pki,
+        versions: &[&'static rustls::SupportedProtocolVersion],
+        identity: Option<&Pki>,
+    ) -> ClientConfig {
         let ca = CertificateDer::from_pem_slice(ca.ca_pem.as_bytes()).unwrap();
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)

@@ -12,8 +12,12 @@ use crate::auth::refusal::quote_list;
 /// As upstream: a wanted rule is split until each piece has one verb and one resource or path, and one rule of the owner
 /// must allow a piece alone.
 pub fn covers(owner: &[PolicyRule], wanted: &[PolicyRule]) -> Result<(), Vec<PolicyRule>> {
-    let missing: Vec<PolicyRule> =
-        wanted.iter().flat_map(split).filter(|piece| !owner.iter().any(|rule| piece.is_in(rule))).map(Piece::rule).collect();
+    let missing: Vec<PolicyRule> = wanted
+        .iter()
+        .flat_map(split)
+        .filter(|piece| !owner.iter().any(|rule| piece.is_in(rule)))
+        .map(Piece::rule)
+        .collect();
     if missing.is_empty() { Ok(()) } else { Err(missing) }
 }
 

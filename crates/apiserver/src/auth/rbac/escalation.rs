@@ -3,9 +3,9 @@
 //! It passes members of `system:masters`, users with the verb `escalate` (roles) or `bind` (bindings), users who already
 //! hold every rule they hand out, and writes that only touch what garbage collection needs.
 
+use k8s_openapi::Metadata;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::Metadata;
 use usher_schema::field::quote;
 
 use super::{Attributes, Rules, authorize, cover, covers};
@@ -75,10 +75,9 @@ impl Write<'_> {
         }
         let Some(rules) = self.rules.referenced(role, self.namespace) else {
             return Err(match role.kind.as_str() {
-                kind @ ("Role" | "ClusterRole") => Refusal::NotFound {
-                    resource: format!("{}s.{GROUP}", kind.to_lowercase()),
-                    name: role.name.clone(),
-                },
+                kind @ ("Role" | "ClusterRole") => {
+                    Refusal::NotFound { resource: format!("{}s.{GROUP}", kind.to_lowercase()), name: role.name.clone() }
+                }
                 kind => Refusal::Internal(format!("unsupported role reference kind: {}", quote(kind))),
             });
         };
@@ -130,7 +129,9 @@ fn forbidden(resource: &str, name: Option<&str>, why: String) -> Refusal {
 }
 
 fn aggregates(role: &ClusterRole) -> bool {
-    role.aggregation_rule.as_ref().is_some_and(|rule| !rule.cluster_role_selectors.as_deref().unwrap_or_default().is_empty())
+    role.aggregation_rule
+        .as_ref()
+        .is_some_and(|rule| !rule.cluster_role_selectors.as_deref().unwrap_or_default().is_empty())
 }
 
 fn everything() -> [PolicyRule; 2] {

@@ -6,9 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::api::rbac::v1::{
-    ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject,
-};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use usher_schema::field::quote;
 
@@ -113,7 +111,10 @@ impl Rules {
 
     /// The aggregated ClusterRoles with the rules they stand for: what their stored `rules` should say.
     pub fn aggregated(&self) -> impl Iterator<Item = (&str, &[PolicyRule])> {
-        self.cluster_roles.iter().filter(|(_, role)| role.selectors.is_some()).map(|(n, role)| (n.as_str(), &*role.rules))
+        self.cluster_roles
+            .iter()
+            .filter(|(_, role)| role.selectors.is_some())
+            .map(|(n, role)| (n.as_str(), &*role.rules))
     }
 
     /// Every rule a user has in a namespace (none for the cluster scope), and what is wrong with some bindings.
@@ -139,9 +140,8 @@ impl Rules {
 
     /// The bindings that are about this user: the cluster's, then the namespace's.
     pub(crate) fn grants<'a>(&'a self, user: &User, namespace: &'a str) -> Vec<Grant<'a>> {
-        let grant = |namespace| {
-            move |(name, binding): (&'a str, &'a Binding)| Grant { rules: self, namespace, name, binding }
-        };
+        let grant =
+            |namespace| move |(name, binding): (&'a str, &'a Binding)| Grant { rules: self, namespace, name, binding };
         let mut grants: Vec<Grant<'a>> = self.cluster_bindings.about(user).map(grant("")).collect();
         if let Some(bindings) = self.bindings.get(namespace).filter(|_| !namespace.is_empty()) {
             grants.extend(bindings.about(user).map(grant(namespace)));

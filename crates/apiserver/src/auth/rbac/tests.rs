@@ -6,7 +6,8 @@ use serde_json::json;
 
 /// A rule in one line: `get,list batch jobs,jobs/status a,b` (names optional), or `get /path,/other/*`; `core` is "".
 pub(crate) fn rule(text: &str) -> PolicyRule {
-    let list = |s: &str| s.split(',').map(|s| if s == "core" { String::new() } else { s.to_owned() }).collect::<Vec<_>>();
+    let list =
+        |s: &str| s.split(',').map(|s| if s == "core" { String::new() } else { s.to_owned() }).collect::<Vec<_>>();
     let parts: Vec<&str> = text.split(' ').collect();
     if parts[1].starts_with('/') || parts.len() == 2 {
         return PolicyRule { verbs: list(parts[0]), non_resource_urls: Some(list(parts[1])), ..PolicyRule::default() };
@@ -87,7 +88,10 @@ fn jane_may(text: &str, wanted: &str) -> bool {
     } else {
         let (resource, sub) = parts[2].split_once('/').unwrap_or((parts[2], ""));
         let group = if parts[1] == "core" { "" } else { parts[1] };
-        Attributes::resource(&jane, parts[0], group, resource).subresource(sub).name(parts.get(3).unwrap_or(&"")).namespace("ns")
+        Attributes::resource(&jane, parts[0], group, resource)
+            .subresource(sub)
+            .name(parts.get(3).unwrap_or(&""))
+            .namespace("ns")
     };
     authorize(&attributes, &rules).allow
 }
@@ -214,7 +218,11 @@ fn a_refusal_reads_as_upstreams() {
         "pods is forbidden: User \"x&lt;y&gt;\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\""
     );
     assert_eq!(
-        Attributes::resource(&user, "update", "batch", "jobs").subresource("status").name("a").forbidden("RBAC: why").message(),
+        Attributes::resource(&user, "update", "batch", "jobs")
+            .subresource("status")
+            .name("a")
+            .forbidden("RBAC: why")
+            .message(),
         "jobs.batch \"a\" is forbidden: User \"x&lt;y&gt;\" cannot update resource \"jobs/status\" in API group \"batch\" \
          at the cluster scope: RBAC: why"
     );
@@ -326,7 +334,11 @@ fn one_owners_rule_must_cover_each_piece() {
     for (owner, wanted, missing) in [
         (&["get,list core pods"][..], &["get core pods"][..], &[][..]),
         (&["get core pods", "list core pods"], &["get,list core pods"], &[]),
-        (&["get core pods"], &["get,list core pods,secrets"], &["list core pods", "get core secrets", "list core secrets"]),
+        (
+            &["get core pods"],
+            &["get,list core pods,secrets"],
+            &["list core pods", "get core secrets", "list core secrets"],
+        ),
         (&["* * *"], &["get core pods/log", "escalate rbac roles"], &[]),
         (&["get core pods"], &["* core pods"], &["* core pods"]),
         (&["get core pods"], &["get core *"], &["get core *"]),

@@ -1,0 +1,108 @@
+//! What must exist before the first client comes: the system's namespaces, roles and priority classes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use crate::auth::bootstrap;
+use crate::auth::identity::{MASTERS, User};
+use crate::object;
+use crate::request::{Info, Query};
+use crate::rest::Ask;
+use crate::server::Server;
+use crate::status::Result;
+use crate::stored;
+
+const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
+
+impl Server {
+    /// Creates what is missing. What is there stays as it is, so that an operator's changes survive restarts.
+    pub async fn bootstrap(&self) -> Result<()> {
+        let namespaces =
+            NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+        self.ensure_all(namespaces.into()).await?;
+        self.ensure_all(system_objects()).await
+    }
+
+    /// All at once: the store writes them in a few batches.
+    async fn ensure_all(&self, objects: Vec<Value>) -> Result<()> {
+        let writes = objects.into_iter().map(|object| self.ensure(object));
+        futures::future::try_join_all(writes).await.map(|_| ())
+    }
+
+    async fn ensure(&self, object: Value) -> Result<()> {
+        let said = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or("").to_owned();
+        let (api_version, kind) = (said("apiVersion"), said("kind"));
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        let catalog = self.catalog();
+        let Some(served) = catalog.all().find(|s| {
+            let r = s.resource();
+            r.group == group && r.version == version && r.kind == kind
+        }) else {
+            tracing::error!(%api_version, %kind, "a bootstrap object is of a kind that is not served");
+            return Ok(());
+        };
+        let resource = served.resource();
+        let (namespace, name) = (object::namespace(&object), object::name(&object));
+        if self.store().get(&resource.collection(), &stored::key(namespace, name)).is_some() {
+            return Ok(());
+        }
+        let info = Info {
+            verb: "create",
+            is_resource: true,
+            group: group.to_owned(),
+            version: version.to_owned(),
+            namespace: namespace.to_owned(),
+            resource: resource.plural.clone(),
+            ..Info::default()
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert(http::header::USER_AGENT, http::HeaderValue::from_static("usher"));
+        let ask = Ask {
+            info,
+            query: Query::default(),
+            user: Arc::new(User::new("system:apiserver", &[MASTERS])),
+            headers,
+            body: Bytes::from(object.to_string()),
+        };
+        match self.dispatch(ask).await {
+            Err(error) if error.reason != "AlreadyExists" => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// Forgets history by age: what is older than one to two periods can no longer be watched from. Runs until the server
+    /// closes; not started on virtual time, where a periodic timer would never let the clock rest.
+    pub async fn compact_by_age(&self, period: std::time::Duration) {
+        let mut closing = self.closing();
+        let mut before = self.store().revision();
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep(period) => {}
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
+            let now = self.store().revision();
+            if before > self.store().compacted() {
+                self.store().compact(before);
+            }
+            before = now;
+        }
+    }
+}
+
+/// The roles, bindings and priority classes every cluster has, as objects.
+fn system_objects() -> Vec<Value> {
+    let bootstrap::Defaults { cluster_roles, cluster_role_bindings, roles, role_bindings, priority_classes } =
+        bootstrap::defaults();
+    fn values<T: serde::Serialize>(objects: Vec<T>) -> impl Iterator<Item = Value> {
+        objects.into_iter().filter_map(|o| serde_json::to_value(o).ok())
+    }
+    values(cluster_roles)
+        .chain(values(cluster_role_bindings))
+        .chain(values(roles))
+        .chain(values(role_bindings))
+        .chain(values(priority_classes))
+        .collect()
+}

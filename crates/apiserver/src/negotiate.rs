@@ -1,0 +1,205 @@
+//! Which form the client wants its answer in, and which form it sent.
+
+use crate::status::{ApiError, Result};
+
+/// How objects are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    Object,
+    /// `meta.k8s.io/v1 Table`, what `kubectl get` prints.
+    Table,
+    /// Metadata only, for metadata informers.
+    Partial,
+    PartialList,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    Json,
+    Yaml,
+}
+
+impl Encoding {
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Encoding::Json => "application/json",
+            Encoding::Yaml => "application/yaml",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    pub shape: Shape,
+    pub encoding: Encoding,
+    pub pretty: bool,
+}
+
+/// One entry of an `Accept` header.
+#[derive(Debug)]
+struct Clause<'a> {
+    media: &'a str,
+    params: Vec<(&'a str, &'a str)>,
+    quality: f32,
+}
+
+impl<'a> Clause<'a> {
+    fn parse_all(header: &'a str) -> Vec<Clause<'a>> {
+        let mut clauses: Vec<Clause<'a>> = header
+            .split(',')
+            .filter_map(|part| {
+                let mut pieces = part.split(';').map(str::trim);
+                let media = pieces.next().filter(|m| !m.is_empty())?;
+                let params: Vec<_> = pieces.filter_map(|p| p.split_once('=')).collect();
+                let quality = params.iter().find(|(k, _)| *k == "q").and_then(|(_, v)| v.parse().ok()).unwrap_or(1.0);
+                Some(Clause { media, params, quality })
+            })
+            .collect();
+        clauses.sort_by(|a, b| b.quality.total_cmp(&a.quality));
+        clauses
+    }
+
+    fn param(&self, key: &str) -> &'a str {
+        self.params.iter().find(|(k, _)| *k == key).map_or("", |(_, v)| v)
+    }
+
+    fn encoding(&self) -> Option<Encoding> {
+        match self.media {
+            "*/*" | "application/*" | "application/json" => Some(Encoding::Json),
+            "application/yaml" => Some(Encoding::Yaml),
+            _ => None,
+        }
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        match (self.param("as"), self.param("g"), self.param("v")) {
+            ("", ..) => Some(Shape::Object),
+            ("Table", "meta.k8s.io", "v1") => Some(Shape::Table),
+            ("PartialObjectMetadata", "meta.k8s.io", "v1") => Some(Shape::Partial),
+            ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Shape::PartialList),
+            _ => None,
+        }
+    }
+}
+
+const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+
+/// The first clause of `Accept` that we can satisfy. We answer protobuf clients in JSON, which all of them list as well.
+pub fn accept(header: Option<&str>, pretty: bool) -> Result<Accepted> {
+    let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("application/json");
+    Clause::parse_all(header)
+        .iter()
+        .find_map(|c| {
+            Some(Accepted { shape: c.shape()?, encoding: c.encoding()?, pretty: pretty || c.param("pretty") == "1" })
+        })
+        .ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
+}
+
+/// For documents that exist in one form only (discovery, OpenAPI): whether the client takes `media`.
+pub fn accepts(header: Option<&str>, media: &str) -> bool {
+    header.is_none_or(|h| {
+        h.trim().is_empty()
+            || Clause::parse_all(h).iter().any(|c| c.media == media || c.media == "*/*" || c.media == "application/*")
+    })
+}
+
+/// For aggregated discovery: the first clause that is either it or plain JSON decides. Gives the version asked for.
+pub fn aggregated_discovery(header: Option<&str>) -> Option<&'static str> {
+    for clause in Clause::parse_all(header.unwrap_or("")) {
+        if clause.media != "application/json" && clause.media != "*/*" {
+            continue;
+        }
+        match (clause.param("g"), clause.param("v"), clause.param("as")) {
+            ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList") => return Some("v2"),
+            ("apidiscovery.k8s.io", "v2beta1", "APIGroupDiscoveryList") => return Some("v2beta1"),
+            ("", "", "") => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The form of a request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyForm {
+    Json,
+    Yaml,
+    Protobuf,
+}
+
+pub fn body_form(content_type: Option<&str>) -> Result<BodyForm> {
+    let media = content_type.unwrap_or("").split(';').next().unwrap_or("").trim();
+    match media {
+        "" | "application/json" => Ok(BodyForm::Json),
+        "application/yaml" => Ok(BodyForm::Yaml),
+        "application/vnd.kubernetes.protobuf" => Ok(BodyForm::Protobuf),
+        _ => Err(ApiError::unsupported_media_type(format!(
+            "the body of the request was in an unknown format - accepted media types include: {OBJECT_TYPES}"
+        ))),
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatchForm {
+    Json,
+    Merge,
+    Strategic,
+    ApplyYaml,
+}
+
+/// `strategic`: custom resources have no strategic merge.
+pub fn patch_form(content_type: Option<&str>, strategic: bool) -> Result<PatchForm> {
+    let media = content_type.unwrap_or("").split(';').next().unwrap_or("").trim();
+    match media {
+        "application/json-patch+json" => Ok(PatchForm::Json),
+        "application/merge-patch+json" => Ok(PatchForm::Merge),
+        "application/strategic-merge-patch+json" if strategic => Ok(PatchForm::Strategic),
+        "application/apply-patch+yaml" => Ok(PatchForm::ApplyYaml),
+        _ => {
+            let mut known = vec!["application/json-patch+json", "application/merge-patch+json"];
+            if strategic {
+                known.push("application/strategic-merge-patch+json");
+            }
+            known.extend(["application/apply-patch+yaml", "application/apply-patch+cbor"]);
+            Err(ApiError::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: {}",
+                known.join(", ")
+            )))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubectl_get_asks_for_a_table_first() {
+        let header = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
+        assert_eq!(accept(Some(header), false).unwrap().shape, Shape::Table);
+        let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json";
+        assert_eq!(accept(Some(old), false).unwrap().shape, Shape::Object);
+    }
+
+    #[test]
+    fn a_protobuf_client_that_also_takes_json_gets_json() {
+        let header = "application/vnd.kubernetes.protobuf,application/json";
+        assert_eq!(accept(Some(header), false).unwrap().encoding, Encoding::Json);
+        assert_eq!(accept(Some("application/vnd.kubernetes.protobuf"), false).unwrap_err().code, 406);
+    }
+
+    #[test]
+    fn aggregated_discovery_is_given_only_to_those_who_prefer_it() {
+        let v2 = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json;q=0.9";
+        assert_eq!(aggregated_discovery(Some(v2)), Some("v2"));
+        assert_eq!(aggregated_discovery(Some("application/json")), None);
+        assert_eq!(aggregated_discovery(None), None);
+    }
+
+    #[test]
+    fn custom_resources_take_no_strategic_merge() {
+        let form = Some("application/strategic-merge-patch+json");
+        assert_eq!(patch_form(form, true).unwrap(), PatchForm::Strategic);
+        assert_eq!(patch_form(form, false).unwrap_err().code, 415);
+    }
+}

@@ -1,0 +1,278 @@
+//! A kind as the REST layer sees it: rules over JSON values. [`Typed`] makes one of a built-in [`Kind`].
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use usher_schema::codec::{self, Problem};
+use usher_schema::field::{Errors, Path};
+use usher_schema::graph::At;
+
+use super::kind::{Column, Cx, Kind, Propagation, Resource};
+use super::meta;
+use crate::object::{self, Object};
+use crate::status::{ApiError, Result};
+
+/// Which part of an object a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Main,
+    Status,
+}
+
+/// The rules of one served resource.
+pub trait Served: Send + Sync {
+    fn resource(&self) -> &Resource;
+
+    /// Where the kind stands in its type graph: drives apply, patches and managed fields.
+    fn schema(&self) -> At<'_>;
+
+    /// Whether list items repeat `apiVersion` and `kind`, as custom resources' do.
+    fn is_custom(&self) -> bool;
+
+    /// Makes a body that any client sent into an object of this kind. Returns what was unknown in it.
+    fn decode(&self, body: &mut Object) -> Result<Vec<Problem>>;
+
+    fn default(&self, object: Object) -> Result<Object>;
+
+    /// From a defaulted object to one that may be stored. Metadata is filled already.
+    fn create(&self, cx: &Cx, object: Object) -> Result<Object>;
+
+    /// The same for a change of `old`. Keeps `status` (or everything else, for [`Part::Status`]) as it was.
+    fn update(&self, cx: &Cx, part: Part, new: Object, old: &Object) -> Result<Object>;
+
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String>;
+
+    fn columns(&self) -> Vec<Column>;
+    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value>;
+
+    fn selectable(&self) -> Vec<String>;
+    fn select(&self, object: &Object, field: &str) -> String;
+
+    fn default_propagation(&self) -> Propagation;
+    fn create_on_update(&self) -> bool;
+    fn unconditional_update(&self) -> bool;
+
+    /// Whether answers need [`Served::present`] rather than the stored bytes.
+    fn is_stored_as_shown(&self) -> bool {
+        true
+    }
+    /// From the stored form to the shown one.
+    fn present(&self, object: Object) -> Object {
+        object
+    }
+    /// From the shown form to the stored one.
+    fn conceal(&self, object: Object) -> Object {
+        object
+    }
+
+    /// What OpenAPI shows of a custom resource's schema.
+    fn published_schema(&self) -> Option<Value> {
+        None
+    }
+
+    /// The scale subresource's paths, where there is one: spec replicas, status replicas, label selector.
+    fn scale_paths(&self) -> Option<(String, String, Option<String>)> {
+        None
+    }
+}
+
+/// A built-in kind behind the [`Served`] interface.
+pub struct Typed<K: Kind> {
+    kind: K,
+    resource: Resource,
+    schema: At<'static>,
+}
+
+impl<K: Kind> Typed<K> {
+    /// `None` if the type graph does not know the kind: a mistake in the registry, shown by a test.
+    pub fn new(kind: K) -> Option<Typed<K>> {
+        let resource = kind.resource();
+        let schema = usher_schema::builtin::kind(&resource.group, &resource.version, &resource.kind)?;
+        Some(Typed { kind, resource, schema })
+    }
+
+    fn typed(&self, object: Object) -> Result<K::Object> {
+        serde_json::from_value(object).map_err(|e| {
+            let r = &self.resource;
+            ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {e}",
+                r.kind, r.version, r.kind
+            ))
+        })
+    }
+
+    fn value(&self, object: &K::Object) -> Result<Object> {
+        let mut value = serde_json::to_value(object).map_err(|e| ApiError::internal(e.to_string()))?;
+        codec::encode(self.schema, &mut value);
+        Ok(value)
+    }
+
+    fn finish(&self, name: &str, errors: &Errors) -> Result<()> {
+        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&self.resource, name, errors)) }
+    }
+}
+
+impl<K: Kind> Served for Typed<K> {
+    fn resource(&self) -> &Resource {
+        &self.resource
+    }
+
+    fn schema(&self) -> At<'_> {
+        self.schema
+    }
+
+    fn is_custom(&self) -> bool {
+        false
+    }
+
+    fn decode(&self, body: &mut Object) -> Result<Vec<Problem>> {
+        let mut problems = Vec::new();
+        codec::decode(self.schema, body, &mut problems).map_err(|e| {
+            let r = &self.resource;
+            ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {e}",
+                r.kind, r.version, r.kind
+            ))
+        })?;
+        Ok(problems)
+    }
+
+    fn default(&self, object: Object) -> Result<Object> {
+        let mut typed = self.typed(object)?;
+        self.kind.default(&mut typed);
+        self.value(&typed)
+    }
+
+    fn create(&self, cx: &Cx, mut object: Object) -> Result<Object> {
+        if self.resource.has_status {
+            object::as_map(&mut object).remove("status");
+        }
+        let name = object::name(&object).to_owned();
+        let mut errors = Errors::new();
+        meta::validate_meta(
+            object.get("metadata").unwrap_or(&Value::Null),
+            &Path::new("metadata"),
+            self.resource.namespaced,
+            &|name, prefix| self.kind.validate_name(name, prefix),
+            &mut errors,
+        );
+        let mut typed = self.typed(object)?;
+        self.kind.default(&mut typed);
+        self.kind.prepare_create(cx, &mut typed);
+        self.kind.validate(cx, &typed, &mut errors);
+        self.finish(&name, &errors)?;
+        // Upstream defaults again whenever it reads from the store, so that what was prepared is defaulted as well (a Job
+        // takes its labels from its template, generated ones included).
+        self.kind.default(&mut typed);
+        let mut object = self.value(&typed)?;
+        if self.resource.has_generation {
+            object::meta_mut(&mut object).insert("generation".to_owned(), 1.into());
+        } else {
+            object::meta_mut(&mut object).remove("generation");
+        }
+        Ok(object)
+    }
+
+    fn update(&self, cx: &Cx, part: Part, mut new: Object, old: &Object) -> Result<Object> {
+        keep_other_part(part, &mut new, old, self.resource.has_status);
+        let mut errors = Errors::new();
+        meta::validate_meta_update(
+            new.get("metadata").unwrap_or(&Value::Null),
+            old.get("metadata").unwrap_or(&Value::Null),
+            &Path::new("metadata"),
+            &mut errors,
+        );
+        let name = object::name(&new).to_owned();
+        let mut typed = self.typed(new)?;
+        let old_typed = self.typed(old.clone())?;
+        if part == Part::Main {
+            self.kind.default(&mut typed);
+            self.kind.prepare_update(cx, &mut typed, &old_typed);
+            self.kind.validate_update(cx, &typed, &old_typed, &mut errors);
+        } else {
+            self.kind.prepare_status_update(cx, &mut typed, &old_typed);
+            self.kind.validate_status_update(cx, &typed, &old_typed, &mut errors);
+        }
+        self.finish(&name, &errors)?;
+        let mut new = self.value(&typed)?;
+        count_generation(&mut new, old, self.resource.has_generation);
+        Ok(new)
+    }
+
+    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
+        let Ok(new) = self.typed(new.clone()) else { return Vec::new() };
+        let old = old.and_then(|o| self.typed(o.clone()).ok());
+        self.kind.warnings(&new, old.as_ref())
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        self.kind.columns()
+    }
+
+    fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value> {
+        match self.typed(object.clone()) {
+            Ok(typed) => self.kind.cells(&typed, object.get("metadata").unwrap_or(&Value::Null), now),
+            Err(_) => vec![object::name(object).into()],
+        }
+    }
+
+    fn selectable(&self) -> Vec<String> {
+        self.kind.selectable().iter().map(|s| (*s).to_owned()).collect()
+    }
+
+    fn select(&self, object: &Object, field: &str) -> String {
+        self.kind.select(object, field)
+    }
+
+    fn default_propagation(&self) -> Propagation {
+        self.kind.default_propagation()
+    }
+
+    fn create_on_update(&self) -> bool {
+        self.kind.create_on_update()
+    }
+
+    fn unconditional_update(&self) -> bool {
+        self.kind.unconditional_update()
+    }
+}
+
+/// A main update leaves `status` as stored; a status update leaves everything but `status` and metadata.
+pub fn keep_other_part(part: Part, new: &mut Object, old: &Object, has_status: bool) {
+    let empty = Map::new();
+    let old = old.as_object().unwrap_or(&empty);
+    let new = object::as_map(new);
+    match part {
+        Part::Main if has_status => match old.get("status") {
+            Some(status) => drop(new.insert("status".to_owned(), status.clone())),
+            None => drop(new.remove("status")),
+        },
+        Part::Main => {}
+        Part::Status => {
+            new.retain(|key, _| matches!(key.as_str(), "metadata" | "status"));
+            for (key, value) in old.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")) {
+                new.insert(key.clone(), value.clone());
+            }
+        }
+    }
+}
+
+/// `metadata.generation` rises by one when anything but metadata and status changed, and is otherwise as it was.
+pub fn count_generation(new: &mut Object, old: &Object, counted: bool) {
+    if !counted {
+        object::meta_mut(new).remove("generation");
+        return;
+    }
+    let changed = {
+        let content = |o: &Object| -> Vec<(String, Value)> {
+            o.as_object()
+                .into_iter()
+                .flatten()
+                .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect()
+        };
+        content(new) != content(old)
+    };
+    let generation = object::generation(old) + i64::from(changed);
+    object::meta_mut(new).insert("generation".to_owned(), generation.into());
+}

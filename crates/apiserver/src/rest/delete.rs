@@ -1,0 +1,369 @@
+//! `delete` and `deletecollection`: grace periods, finalizers and propagation.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use usher_schema::field::{Errors, Path};
+use usher_store::{Entry, Expect, Op, WriteError};
+
+use super::decode::decode_body;
+use super::{Answer, Target};
+use crate::admission::{Operation, Review};
+use crate::object::{self, Object};
+use crate::registry::kind::Propagation;
+use crate::registry::served::Served;
+use crate::request::{ListOptions, Query, parse_dry_run};
+use crate::server::Server;
+use crate::status::{self, ApiError, Result};
+use crate::stored;
+
+/// `metav1.DeleteOptions`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DeleteOptions {
+    pub grace_secs: Option<i64>,
+    pub propagation: Option<Propagation>,
+    /// The deprecated way to say it.
+    orphan: Option<bool>,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    pub dry_run: bool,
+}
+
+/// What deleting an object now comes to.
+#[derive(Debug, PartialEq)]
+enum Step {
+    /// It goes.
+    Remove,
+    /// It stays, marked, until its grace is over and its finalizers are gone.
+    Mark(Object),
+    /// It was marked before, and nothing about it changes.
+    Pending,
+}
+
+impl Server {
+    pub(super) async fn delete(&self, target: &Target<'_>) -> Result<Answer> {
+        let accepted = target.ask.accepted()?;
+        let options = delete_options(target)?;
+        let mut warnings = Vec::new();
+        if options.propagation.is_none()
+            && options.orphan.is_none()
+            && target.kind.default_propagation() == Propagation::Orphan
+        {
+            warnings.push(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+                 set propagationPolicy=Orphan to suppress this warning"
+                    .to_owned(),
+            );
+        }
+        let name = &target.ask.info.name;
+        let (removed, object) = self.delete_named(target, name, &options, &mut warnings).await?;
+        let kind = target.kind.as_ref();
+        let returns_object = matches!(
+            kind.resource().collection().as_str(),
+            "core/pods"
+                | "core/namespaces"
+                | "core/services"
+                | "core/serviceaccounts"
+                | "core/persistentvolumeclaims"
+                | "core/resourcequotas"
+        );
+        let answer = if removed && !returns_object {
+            Answer::json(200, &status::deleted(kind.resource(), name, object::uid(&object)))
+        } else {
+            let code = if !removed && options.orphan == Some(false) { 202 } else { 200 };
+            self.show_object(code, kind, &kind.present(object), accepted)?
+        };
+        Ok(answer.warned(warnings))
+    }
+
+    /// Deletes one object. Tells whether it is gone, and shows it as it is or last was.
+    pub(crate) async fn delete_named(
+        &self,
+        target: &Target<'_>,
+        name: &str,
+        options: &DeleteOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<(bool, Object)> {
+        let kind = target.kind.as_ref();
+        let resource = kind.resource();
+        loop {
+            let Some(entry) = self.store().get(&resource.collection(), &target.key(name)) else {
+                return Err(target.not_found(name));
+            };
+            let object = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            options.check_preconditions(kind, name, &object)?;
+            let review = Review::new(target, Operation::Delete, name, options.dry_run);
+            self.validate_admission(&review, None, Some(&object), warnings).await?;
+            let step = step(kind, &object, options, self.clock().now());
+            if options.dry_run {
+                return Ok((step == Step::Remove, object));
+            }
+            let op = match step {
+                Step::Pending => return Ok((false, object)),
+                Step::Remove => Op::Delete,
+                Step::Mark(ref marked) => Op::Put(stored::freeze(marked)),
+            };
+            match self
+                .store()
+                .write(&resource.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision))
+                .await
+            {
+                Ok(written) => {
+                    self.wrote(resource);
+                    return Ok(match step {
+                        Step::Mark(mut marked) => {
+                            let version = written.revision.to_string();
+                            object::meta_mut(&mut marked).insert("resourceVersion".to_owned(), version.into());
+                            (false, marked)
+                        }
+                        _ => (true, object),
+                    });
+                }
+                Err(WriteError::Conflict { .. }) => {}
+                Err(error) => return Err(self.write_error(target, name, &error)),
+            }
+        }
+    }
+
+    pub(super) async fn delete_collection(&self, target: &Target<'_>) -> Result<Answer> {
+        let accepted = target.ask.accepted()?;
+        let options = delete_options(target)?;
+        let mut list = ListOptions::parse(&target.ask.query, false)?;
+        list.limit = None;
+        super::read::check_fields(target.kind.as_ref(), &list.fields)?;
+        let page = self.select_page(target, &list).await?;
+        let mut warnings = Vec::new();
+        let mut shown = Vec::new();
+        for entry in &page.entries {
+            let (namespace, name) = split_key(entry, target.kind.as_ref());
+            let mut info = target.ask.info.clone();
+            info.namespace = namespace;
+            let ask = super::Ask {
+                info,
+                query: target.ask.query.clone(),
+                user: target.ask.user.clone(),
+                headers: target.ask.headers.clone(),
+                body: target.ask.body.clone(),
+            };
+            let one = Target { kind: target.kind, ask: &ask };
+            match self.delete_named(&one, &name, &options, &mut warnings).await {
+                Ok((_, object)) => shown.push(target.kind.present(object)),
+                Err(error) if error.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let resource = target.kind.resource();
+        let list = serde_json::json!({
+            "kind": format!("{}List", resource.kind), "apiVersion": resource.api_version(),
+            "metadata": {"resourceVersion": page.revision.to_string()}, "items": shown,
+        });
+        Ok(super::show::finish(200, list.to_string().into_bytes(), accepted).warned(warnings))
+    }
+}
+
+fn split_key(entry: &Arc<Entry>, kind: &dyn Served) -> (String, String) {
+    match entry.key.split_once('/') {
+        Some((namespace, name)) if kind.resource().namespaced => (namespace.to_owned(), name.to_owned()),
+        _ => (String::new(), entry.key.to_string()),
+    }
+}
+
+/// What becomes of the object: upstream's graceful deletion, with the garbage collector's finalizers put in or taken out.
+fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timestamp) -> Step {
+    let collection = kind.resource().collection();
+    let mut marked = object.clone();
+    let mut graceful = false;
+    if collection == "core/pods" {
+        match pod_grace(object, options, now) {
+            Grace::Now => {}
+            Grace::Pending => return Step::Pending,
+            Grace::Until { at, secs } => {
+                graceful = secs > 0;
+                let first = !object::is_deleting(object);
+                let meta = object::meta_mut(&mut marked);
+                meta.insert("deletionTimestamp".to_owned(), object::time(at).into());
+                meta.insert("deletionGracePeriodSeconds".to_owned(), secs.into());
+                if first {
+                    raise_generation(&mut marked);
+                }
+            }
+        }
+    }
+    let finalizers = finalizers_after(kind, object, options);
+    object::set_finalizers(&mut marked, &finalizers);
+    let holds_content = collection == "core/namespaces" && has_spec_finalizers(object);
+    if graceful {
+        return Step::Mark(marked);
+    }
+    if finalizers.is_empty() && !holds_content {
+        return Step::Remove;
+    }
+    if !object::is_deleting(&marked) {
+        let meta = object::meta_mut(&mut marked);
+        meta.insert("deletionTimestamp".to_owned(), object::time(now).into());
+        meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
+        if collection == "core/namespaces" {
+            object::as_map(
+                object::as_map(&mut marked).entry("status").or_insert_with(|| Value::Object(Default::default())),
+            )
+            .insert("phase".to_owned(), "Terminating".into());
+            object::meta_mut(&mut marked).remove("deletionGracePeriodSeconds");
+        } else {
+            raise_generation(&mut marked);
+        }
+    }
+    if marked == *object { Step::Pending } else { Step::Mark(marked) }
+}
+
+fn raise_generation(object: &mut Object) {
+    let generation = object::generation(object);
+    if generation > 0 {
+        object::meta_mut(object).insert("generation".to_owned(), (generation + 1).into());
+    }
+}
+
+fn has_spec_finalizers(namespace: &Object) -> bool {
+    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
+}
+
+enum Grace {
+    Now,
+    Pending,
+    Until { at: Timestamp, secs: i64 },
+}
+
+/// How long a pod has left. A second delete may only shorten it.
+fn pod_grace(pod: &Object, options: &DeleteOptions, now: Timestamp) -> Grace {
+    let positive = |secs: i64| if secs < 0 { 1 } else { secs };
+    if let Some(until) = object::parse_time(object::meta_str(pod, "deletionTimestamp")) {
+        let left = object::deletion_grace_secs(pod).map_or(0, positive);
+        if left == 0 {
+            return Grace::Now;
+        }
+        return match options.grace_secs.map(positive) {
+            Some(secs) if secs < left => {
+                let at = until - SignedDuration::from_secs(left) + SignedDuration::from_secs(secs);
+                if at < now { Grace::Until { at: now, secs: secs.min(1) } } else { Grace::Until { at, secs } }
+            }
+            _ => Grace::Pending,
+        };
+    }
+    let spec = |field: &str| pod.pointer(&format!("/spec/{field}"));
+    let unscheduled = spec("nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
+    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
+    let asked =
+        options.grace_secs.or_else(|| spec("terminationGracePeriodSeconds").and_then(Value::as_i64)).unwrap_or(0);
+    let secs = if unscheduled || matches!(phase, "Succeeded" | "Failed") { 0 } else { positive(asked) };
+    Grace::Until { at: now + SignedDuration::from_secs(secs), secs }
+}
+
+/// The finalizers after the propagation policy has had its say.
+fn finalizers_after(kind: &dyn Served, object: &Object, options: &DeleteOptions) -> Vec<String> {
+    const ORPHAN: &str = "orphan";
+    const FOREGROUND: &str = "foregroundDeletion";
+    let present = object::finalizers(object);
+    let policy = match (options.orphan, options.propagation) {
+        (Some(true), _) => Propagation::Orphan,
+        (Some(false), _) => Propagation::Background,
+        (None, Some(policy)) => policy,
+        // Nothing said: what the object's finalizers already decided, else what the kind does.
+        (None, None) => present
+            .iter()
+            .find_map(|f| match *f {
+                ORPHAN => Some(Propagation::Orphan),
+                FOREGROUND => Some(Propagation::Foreground),
+                _ => None,
+            })
+            .unwrap_or_else(|| kind.default_propagation()),
+    };
+    let mut finalizers: Vec<String> =
+        present.iter().filter(|f| !matches!(**f, ORPHAN | FOREGROUND)).map(|f| (*f).to_owned()).collect();
+    match policy {
+        Propagation::Orphan => finalizers.push(ORPHAN.to_owned()),
+        Propagation::Foreground => finalizers.push(FOREGROUND.to_owned()),
+        Propagation::Background => {}
+    }
+    finalizers
+}
+
+fn delete_options(target: &Target<'_>) -> Result<DeleteOptions> {
+    let schema = usher_schema::builtin::graph().named("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+    let body = decode_body(target.ask, schema, &mut Vec::new())?;
+    DeleteOptions::parse(body.as_ref(), &target.ask.query)
+}
+
+impl DeleteOptions {
+    /// Options that came inside another body.
+    pub fn from_value(body: Option<&Value>) -> Result<DeleteOptions> {
+        DeleteOptions::parse(body, &Query::default())
+    }
+
+    /// A body wins over the query, field by field.
+    fn parse(body: Option<&Value>, query: &Query) -> Result<DeleteOptions> {
+        let body = body.unwrap_or(&Value::Null);
+        let mut errors = Errors::new();
+        let said =
+            |key: &str| body.get(key).and_then(Value::as_str).or_else(|| query.get(key)).filter(|s| !s.is_empty());
+        let policy = said("propagationPolicy");
+        let propagation = match policy {
+            None => None,
+            Some("Background") => Some(Propagation::Background),
+            Some("Foreground") => Some(Propagation::Foreground),
+            Some("Orphan") => Some(Propagation::Orphan),
+            Some(other) => {
+                let known = ["Foreground", "Background", "Orphan", "nil"];
+                errors.not_supported(&Path::new("propagationPolicy"), other, &known);
+                None
+            }
+        };
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+        let orphan = orphan.or_else(|| query.get("orphanDependents").map(|_| query.flag("orphanDependents")));
+        if orphan.is_some() && propagation.is_some() {
+            let why = "orphanDependents and deletionPropagation cannot be both set";
+            errors.invalid(&Path::new("propagationPolicy"), policy.unwrap_or(""), why);
+        }
+        let dry_run = match body.get("dryRun").and_then(Value::as_array) {
+            Some(list) => parse_dry_run(list.iter().filter_map(Value::as_str), &mut errors),
+            None => parse_dry_run(query.all("dryRun"), &mut errors),
+        };
+        let grace_secs = match body.get("gracePeriodSeconds").and_then(Value::as_i64) {
+            Some(secs) => Some(secs),
+            None => query.number("gracePeriodSeconds")?,
+        };
+        if !errors.is_empty() {
+            return Err(ApiError::invalid_kind("meta.k8s.io", "DeleteOptions", "", &errors));
+        }
+        let condition =
+            |key: &str| body.pointer(&format!("/preconditions/{key}")).and_then(Value::as_str).map(str::to_owned);
+        Ok(DeleteOptions {
+            grace_secs,
+            propagation,
+            orphan,
+            uid: condition("uid"),
+            resource_version: condition("resourceVersion"),
+            dry_run,
+        })
+    }
+
+    fn check_preconditions(&self, kind: &dyn Served, name: &str, object: &Object) -> Result<()> {
+        let resource = kind.resource();
+        if let Some(uid) = self.uid.as_deref().filter(|uid| *uid != object::uid(object)) {
+            let why = format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and \
+                 then recreated",
+                object::uid(object)
+            );
+            return Err(ApiError::conflict(resource, name, &why));
+        }
+        let found = object::meta_str(object, "resourceVersion");
+        if let Some(version) = self.resource_version.as_deref().filter(|v| *v != found) {
+            let why = format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({found}). The \
+                 object might have been modified"
+            );
+            return Err(ApiError::conflict(resource, name, &why));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,106 @@
+//! The verbs: what happens between a parsed request and the store.
+
+mod decode;
+mod delete;
+mod dispatch;
+mod patch;
+mod read;
+mod show;
+mod subresource;
+mod watch;
+mod write;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+
+use crate::auth::identity::User;
+use crate::body::Body;
+use crate::negotiate::{self, Accepted};
+use crate::registry::served::Served;
+use crate::request::{Info, Query};
+use crate::status::{ApiError, Result};
+
+pub(crate) use decode::question_body;
+
+/// A request on a resource, authorized, with its body read.
+pub struct Ask {
+    pub info: Info,
+    pub query: Query,
+    pub user: Arc<User>,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+impl Ask {
+    fn header(&self, name: http::HeaderName) -> Option<&str> {
+        self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+
+    pub fn accepted(&self) -> Result<Accepted> {
+        negotiate::accept(self.header(ACCEPT), self.query.flag("pretty"))
+    }
+
+    pub fn content_type(&self) -> Option<&str> {
+        self.header(CONTENT_TYPE)
+    }
+
+    /// Who owns the fields this request sets: the manager named in the query, else the client's name before the first slash.
+    pub fn field_manager(&self, named: &str) -> String {
+        if !named.is_empty() {
+            return named.to_owned();
+        }
+        let agent = self.header(USER_AGENT).unwrap_or("");
+        let name: String =
+            agent.split('/').next().unwrap_or("").chars().filter(|c| !c.is_control()).take(128).collect();
+        if name.is_empty() { "unknown".to_owned() } else { name }
+    }
+}
+
+/// What goes back.
+pub struct Answer {
+    pub code: u16,
+    pub content_type: &'static str,
+    pub body: Body,
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    pub fn json(code: u16, value: &serde_json::Value) -> Answer {
+        Answer { code, content_type: "application/json", body: Body::whole(value.to_string()), warnings: Vec::new() }
+    }
+
+    pub fn text(code: u16, text: impl Into<String>) -> Answer {
+        let text: String = text.into();
+        Answer { code, content_type: "text/plain; charset=utf-8", body: Body::whole(text), warnings: Vec::new() }
+    }
+
+    #[must_use]
+    pub fn warned(mut self, warnings: Vec<String>) -> Answer {
+        self.warnings.extend(warnings);
+        self
+    }
+}
+
+/// A resource and the request on it: what every verb needs.
+pub struct Target<'a> {
+    pub kind: &'a Arc<dyn Served>,
+    pub ask: &'a Ask,
+}
+
+impl Target<'_> {
+    pub fn key(&self, name: &str) -> String {
+        crate::stored::key(self.namespace(), name)
+    }
+
+    /// The namespace objects of this request live in; empty for cluster-scoped kinds.
+    pub fn namespace(&self) -> &str {
+        if self.kind.resource().namespaced { &self.ask.info.namespace } else { "" }
+    }
+
+    pub fn not_found(&self, name: &str) -> ApiError {
+        ApiError::not_found(self.kind.resource(), name)
+    }
+}

@@ -1,0 +1,262 @@
+//! `patch`: JSON, merge, strategic merge and apply, each a way to make the new object from the stored one.
+
+use serde_json::Value;
+use usher_schema::codec::Problem;
+use usher_schema::field::{Errors, Path};
+use usher_schema::{apply, managed, strategic};
+
+use super::decode::{check_type_meta, parse_json, parse_yaml, strict_error};
+use super::write::{Fields, kind_reset, part_name};
+use super::{Answer, Target};
+use crate::negotiate::{PatchForm, patch_form};
+use crate::object::{self, Object};
+use crate::registry::served::Part;
+use crate::request::{FieldValidation, WriteOptions};
+use crate::server::Server;
+use crate::status::{ApiError, Result};
+
+/// What upstream allows in one JSON patch.
+const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
+
+impl Server {
+    pub(super) async fn patch(&self, target: &Target<'_>, part: Part) -> Result<Answer> {
+        let kind = target.kind.as_ref();
+        let form = patch_form(target.ask.content_type(), !kind.is_custom())?;
+        let accepted = target.ask.accepted()?;
+        let options = WriteOptions::parse(&target.ask.query, "PatchOptions")?;
+        check_options(form, &options)?;
+        if form == PatchForm::ApplyYaml {
+            return self.apply(target, part, &options).await;
+        }
+        let mut warnings = Vec::new();
+        let mut problems = Vec::new();
+        let patch = parse_json(&target.ask.body, &mut problems)
+            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
+        let edit = Edit::new(form, patch)?;
+        let manager = self.manager(target, &options.field_manager, part_name(part));
+        let mut unknown: Vec<Problem> = Vec::new();
+        let outcome = self
+            .change(target, &target.ask.info.name, part, options.dry_run, &mut warnings, |old| {
+                unknown.clone_from(&problems);
+                let shown = kind.present(old.clone());
+                let mut new = edit.on(kind.schema(), shown)?;
+                let found = kind.decode(&mut new).map_err(|e| patch_invalid(&new, &e.message))?;
+                unknown.extend(found);
+                if !unknown.is_empty() && options.field_validation == FieldValidation::Strict {
+                    return Err(patch_invalid(&new, &strict_error(&unknown)));
+                }
+                let mut new = kind.conceal(new);
+                check_identity(target, &mut new)?;
+                let mut new = kind.default(new)?;
+                managed::update(kind.schema(), old, &mut new, &manager.borrow(), &kind_reset(target, part));
+                Ok(new)
+            })
+            .await?;
+        if options.field_validation == FieldValidation::Warn {
+            warnings.extend(unknown.iter().map(ToString::to_string));
+        }
+        Ok(self.show_outcome(target, 200, outcome, accepted)?.warned(warnings))
+    }
+
+    async fn apply(&self, target: &Target<'_>, part: Part, options: &WriteOptions) -> Result<Answer> {
+        let kind = target.kind.as_ref();
+        let accepted = target.ask.accepted()?;
+        let name = target.ask.info.name.clone();
+        let mut warnings = Vec::new();
+        let mut config = parse_yaml(&target.ask.body)
+            .map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
+        check_config(target, &config)?;
+        object::set_meta_str(&mut config, "name", &name);
+        let force = options.force.unwrap_or(false);
+        let manager = self.manager(target, &options.field_manager, part_name(part));
+        let reset = kind_reset(target, part);
+        let exists = self.store().get(&kind.resource().collection(), &target.key(&name)).is_some();
+        if !exists {
+            if part != Part::Main {
+                return Err(target.not_found(&name));
+            }
+            let uid = object::uid(&config).to_owned();
+            if !uid.is_empty() {
+                let why =
+                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
+                return Err(ApiError::conflict(kind.resource(), &name, &why));
+            }
+            let empty = Value::Object(serde_json::Map::new());
+            let mut made = apply::apply(kind.schema(), &empty, &config, &manager.borrow(), force, &reset)
+                .map_err(|e| apply_error(&e))?
+                .unwrap_or_else(|| config.clone());
+            kind.decode(&mut made)?;
+            match self.create_object(target, made, options, Fields::Kept, &mut warnings).await {
+                Ok((object, entry)) => {
+                    let answer = match entry {
+                        Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
+                        None => self.show_object(201, kind, &kind.present(object), accepted)?,
+                    };
+                    return Ok(answer.warned(warnings));
+                }
+                // Someone else made it in the meantime: apply to that.
+                Err(e) if e.reason == "AlreadyExists" => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let outcome = self
+            .change(target, &name, part, options.dry_run, &mut warnings, |old| {
+                let wanted = object::meta_str(&config, "resourceVersion");
+                if !wanted.is_empty() && wanted != object::meta_str(old, "resourceVersion") {
+                    return Err(ApiError::modified(kind.resource(), &name));
+                }
+                match apply::apply(kind.schema(), old, &config, &manager.borrow(), force, &reset) {
+                    Ok(Some(mut new)) => {
+                        kind.decode(&mut new)?;
+                        check_identity(target, &mut new)?;
+                        kind.default(new)
+                    }
+                    Ok(None) => Ok(old.clone()),
+                    Err(error) => Err(apply_error(&error)),
+                }
+            })
+            .await?;
+        Ok(self.show_outcome(target, 200, outcome, accepted)?.warned(warnings))
+    }
+}
+
+/// A non-apply patch, parsed.
+enum Edit {
+    Json(json_patch::Patch),
+    Merge(Value),
+    Strategic(Value),
+}
+
+impl Edit {
+    fn new(form: PatchForm, patch: Value) -> Result<Edit> {
+        match form {
+            PatchForm::Json => {
+                let patch: json_patch::Patch = serde_json::from_value(patch)
+                    .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
+                if patch.0.len() > MAX_JSON_PATCH_OPERATIONS {
+                    return Err(ApiError::too_large(&format!(
+                        "The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {}",
+                        patch.0.len()
+                    )));
+                }
+                Ok(Edit::Json(patch))
+            }
+            _ if !patch.is_object() => {
+                Err(ApiError::bad_request("error decoding patch: a patch must be a JSON object"))
+            }
+            PatchForm::Merge => Ok(Edit::Merge(patch)),
+            PatchForm::Strategic | PatchForm::ApplyYaml => Ok(Edit::Strategic(patch)),
+        }
+    }
+
+    fn on(&self, schema: usher_schema::graph::At<'_>, mut object: Object) -> Result<Object> {
+        match self {
+            Edit::Json(patch) => json_patch::patch(&mut object, patch).map_err(|e| {
+                // What a client sees of a patch that does not fit: 422, with the operation that failed.
+                let mut error =
+                    ApiError::other(422, "Invalid", "the server rejected our request due to an error in our request");
+                error.message = format!("{} ({e})", error.message);
+                error
+            })?,
+            Edit::Merge(patch) => json_patch::merge(&mut object, patch),
+            Edit::Strategic(patch) => {
+                strategic::apply(schema, &mut object, patch.clone()).map_err(|e| match e.code() {
+                    400 => ApiError::bad_request(e.to_string()),
+                    code => ApiError::plain(code, &e.to_string()),
+                })?;
+            }
+        }
+        Ok(object)
+    }
+}
+
+fn check_options(form: PatchForm, options: &WriteOptions) -> Result<()> {
+    let mut errors = Errors::new();
+    if form == PatchForm::ApplyYaml {
+        if options.field_manager.is_empty() {
+            errors.required(&Path::new("fieldManager"), "is required for apply patch");
+        }
+    } else if options.force.is_some() {
+        errors.forbidden(&Path::new("force"), "may not be specified for non-apply patch");
+    }
+    if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid_kind("meta.k8s.io", "PatchOptions", "", &errors)) }
+}
+
+/// A patched object must still be the one the URL names.
+fn check_identity(target: &Target<'_>, new: &mut Object) -> Result<()> {
+    let (wanted, found) = (&target.ask.info.name, object::name(new));
+    if found != wanted {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({found}) does not match the name on the URL ({wanted})"
+        )));
+    }
+    let namespace = object::namespace(new);
+    if !namespace.is_empty() && target.kind.resource().namespaced && namespace != target.namespace() {
+        return Err(ApiError::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
+    }
+    object::set_meta_str(new, "namespace", target.namespace());
+    Ok(())
+}
+
+fn check_config(target: &Target<'_>, config: &Object) -> Result<()> {
+    if !config.is_object() {
+        return Err(ApiError::bad_request("error decoding patch: an apply configuration must be an object"));
+    }
+    let said = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or("");
+    for key in ["apiVersion", "kind"] {
+        if said(key).is_empty() {
+            return Err(ApiError::bad_request(format!(
+                "invalid object type: {key} must be set in an apply configuration"
+            )));
+        }
+    }
+    let r = target.kind.resource();
+    if said("kind") != r.kind || said("apiVersion") != r.api_version() {
+        let got = format!("{}, Kind={}", said("apiVersion"), said("kind"));
+        let want = format!("{}, Kind={}", r.api_version(), r.kind);
+        return Err(ApiError::bad_request(format!("invalid object type: {got}; the URL is for {want}")));
+    }
+    check_type_meta(target.kind.as_ref(), config)?;
+    let name = object::name(config);
+    if !name.is_empty() && name != target.ask.info.name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name}) does not match the name on the URL ({})",
+            target.ask.info.name
+        )));
+    }
+    if config
+        .get("metadata")
+        .and_then(|m| m.get("managedFields"))
+        .is_some_and(|m| m.as_array().is_none_or(|l| !l.is_empty()))
+    {
+        return Err(ApiError::bad_request("metadata.managedFields must be nil"));
+    }
+    Ok(())
+}
+
+fn apply_error(error: &apply::ApplyError) -> ApiError {
+    match error {
+        apply::ApplyError::Conflicts(conflicts) => {
+            let causes: Vec<_> = conflicts.iter().map(|c| (c.field(), c.message())).collect();
+            ApiError::apply_conflict(apply::conflict_message(conflicts), &causes)
+        }
+        apply::ApplyError::ManagedFieldsInConfig => ApiError::bad_request(error.to_string()),
+        apply::ApplyError::Invalid(why) => ApiError::plain(500, why),
+    }
+}
+
+fn patch_invalid(patched: &Object, why: &str) -> ApiError {
+    let mut errors = Errors::new();
+    errors.invalid(&Path::new("patch"), patched.to_string(), why);
+    ApiError::invalid_kind("", "", "", &errors)
+}
+
+/// A Scale after the patch in the request.
+pub(super) fn patched_scale(target: &Target<'_>, scale: Object) -> Result<Object> {
+    let form = patch_form(target.ask.content_type(), true)?;
+    let patch = parse_json(&target.ask.body, &mut Vec::new())?;
+    let schema = usher_schema::builtin::kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)?;
+    Edit::new(form, patch)?.on(schema, scale)
+}

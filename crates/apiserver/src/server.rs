@@ -1,0 +1,129 @@
+//! The API server: what all requests share, and how one is started inside a process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+use tokio::sync::watch;
+use usher_env::{Clock, Ids};
+use usher_store::Store;
+
+use crate::metrics::Metrics;
+use crate::registry::catalog::Catalog;
+use crate::registry::kind::{Gates, Resource};
+
+/// A handle on the server; clones are the same server.
+#[derive(Clone)]
+pub struct Server(Arc<Shared>);
+
+struct Shared {
+    store: Store,
+    clock: Clock,
+    ids: Ids,
+    gates: Gates,
+    options: Options,
+    catalog: RwLock<Arc<Catalog>>,
+    catalog_is_old: AtomicBool,
+    access: crate::access::Access,
+    metrics: Metrics,
+    closing: watch::Sender<bool>,
+}
+
+/// What the server is started with, apart from the store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub gates: Gates,
+    /// Largest request body.
+    pub max_body_bytes: usize,
+    /// Requests worked on at a time; more are answered 429.
+    pub max_reads_inflight: usize,
+    pub max_writes_inflight: usize,
+    /// `host:port` that discovery tells clients.
+    pub address: String,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            gates: Gates::default(),
+            max_body_bytes: 3 * 1024 * 1024,
+            max_reads_inflight: 400,
+            max_writes_inflight: 200,
+            address: "127.0.0.1:7443".to_owned(),
+        }
+    }
+}
+
+impl Server {
+    pub fn new(store: Store, clock: Clock, ids: Ids, options: Options, keys: crate::access::Keys) -> Server {
+        Server(Arc::new(Shared {
+            store,
+            clock,
+            ids,
+            gates: options.gates.clone(),
+            catalog: RwLock::new(Arc::new(Catalog::builtin())),
+            catalog_is_old: AtomicBool::new(true),
+            access: crate::access::Access::new(keys, &options),
+            options,
+            metrics: Metrics::default(),
+            closing: watch::Sender::new(false),
+        }))
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    pub fn ids(&self) -> &Ids {
+        &self.0.ids
+    }
+
+    pub fn gates(&self) -> &Gates {
+        &self.0.gates
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.0.options
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.0.metrics
+    }
+
+    pub(crate) fn access(&self) -> &crate::access::Access {
+        &self.0.access
+    }
+
+    /// What is served now, custom resources included.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        if self.0.catalog_is_old.swap(false, Ordering::AcqRel) {
+            let mut catalog = Catalog::builtin();
+            crate::crd::serve_all(self, &mut catalog);
+            *self.0.catalog.write() = Arc::new(catalog);
+        }
+        self.0.catalog.read().clone()
+    }
+
+    /// Called after every write: what is derived from stored objects is derived anew when next needed.
+    pub(crate) fn wrote(&self, resource: &Resource) {
+        match resource.group.as_str() {
+            "apiextensions.k8s.io" => self.0.catalog_is_old.store(true, Ordering::Release),
+            "rbac.authorization.k8s.io" => self.0.access.rules_changed(),
+            _ => {}
+        }
+    }
+
+    /// Turns true when the server is about to stop: streams end then.
+    pub fn closing(&self) -> watch::Receiver<bool> {
+        self.0.closing.subscribe()
+    }
+
+    /// Ends all watches. Requests that are being worked on finish.
+    pub fn close(&self) {
+        self.0.closing.send_replace(true);
+    }
+}

@@ -1,0 +1,179 @@
+//! Objects as bytes in the store, and back.
+//!
+//! A stored object begins with its metadata and lacks what the store or the URL knows anyway: `resourceVersion`, `apiVersion`,
+//! `kind`. Answering is then copying: a fixed head for the kind, the revision, and the stored bytes after their first 13.
+//! Nothing is parsed to serve a get, a list or a watch without selectors.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use usher_store::Entry;
+
+use crate::object::Object;
+use crate::registry::kind::Resource;
+
+/// How every stored object begins.
+const OPENING: &[u8] = b"{\"metadata\":{";
+
+/// The bytes of an object. It must have a name, so that its metadata is not empty.
+pub fn freeze(object: &Object) -> Bytes {
+    let empty = Map::new();
+    let root = object.as_object().unwrap_or(&empty);
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(OPENING);
+    let mut first = true;
+    let mut member = |out: &mut Vec<u8>, key: &str, value: &Value| {
+        if !std::mem::take(&mut first) {
+            out.push(b',');
+        }
+        write_json(out, &Value::String(key.to_owned()));
+        out.push(b':');
+        write_json(out, value);
+    };
+    for (key, value) in root.get("metadata").and_then(Value::as_object).unwrap_or(&empty) {
+        if key != "resourceVersion" {
+            member(&mut out, key, value);
+        }
+    }
+    out.push(b'}');
+    for (key, value) in root {
+        if !matches!(key.as_str(), "metadata" | "apiVersion" | "kind") {
+            out.push(b',');
+            write_json(&mut out, &Value::String(key.clone()));
+            out.push(b':');
+            write_json(&mut out, value);
+        }
+    }
+    out.push(b'}');
+    Bytes::from(out)
+}
+
+fn write_json(out: &mut Vec<u8>, value: &Value) {
+    // Writing a Value to memory cannot fail: its keys are strings.
+    let _ = serde_json::to_writer(out, value);
+}
+
+/// What stands before the revision when objects of one kind are written.
+#[derive(Clone, Debug)]
+pub struct Head(Vec<u8>);
+
+impl Head {
+    pub fn new(api_version: &str, kind: &str) -> Head {
+        let name = |s: &str| Value::String(s.to_owned()).to_string();
+        Head(
+            format!(
+                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{{\"resourceVersion\":\"",
+                name(kind),
+                name(api_version)
+            )
+            .into_bytes(),
+        )
+    }
+
+    pub fn of(resource: &Resource) -> Head {
+        Head::new(&resource.api_version(), &resource.kind)
+    }
+
+    /// For items of a list of built-in kinds, which say neither kind nor version.
+    pub fn bare() -> Head {
+        Head(b"{\"metadata\":{\"resourceVersion\":\"".to_vec())
+    }
+
+    /// Appends the object to `out`, shown at `revision`.
+    pub fn write(&self, out: &mut Vec<u8>, value: &[u8], revision: u64) {
+        out.extend_from_slice(&self.0);
+        out.extend_from_slice(revision.to_string().as_bytes());
+        out.extend_from_slice(b"\",");
+        out.extend_from_slice(value.get(OPENING.len()..).unwrap_or_default());
+    }
+}
+
+/// The object, complete.
+pub fn thaw(resource: &Resource, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
+    let mut object: Object = serde_json::from_slice(value)?;
+    stamp(&mut object, &resource.api_version(), &resource.kind, revision);
+    Ok(object)
+}
+
+/// Puts in what the stored form leaves out.
+pub fn stamp(object: &mut Object, api_version: &str, kind: &str, revision: u64) {
+    let root = crate::object::as_map(object);
+    root.insert("apiVersion".to_owned(), api_version.into());
+    root.insert("kind".to_owned(), kind.into());
+    crate::object::meta_mut(object).insert("resourceVersion".to_owned(), revision.to_string().into());
+}
+
+/// The labels of a stored object, without decoding the rest.
+pub fn labels(value: &[u8]) -> BTreeMap<Cow<'_, str>, Cow<'_, str>> {
+    #[derive(Deserialize, Default)]
+    struct Root<'a> {
+        #[serde(borrow, default)]
+        metadata: Meta<'a>,
+    }
+    #[derive(Deserialize, Default)]
+    struct Meta<'a> {
+        #[serde(borrow, default)]
+        labels: BTreeMap<Text<'a>, Text<'a>>,
+    }
+    #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    let root: Root<'_> = serde_json::from_slice(value).unwrap_or_default();
+    root.metadata.labels.into_iter().map(|(k, v)| (k.0, v.0)).collect()
+}
+
+/// `namespace/name`, or `name` for what has no namespace.
+pub fn key(namespace: &str, name: &str) -> String {
+    if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// The object of a store entry.
+pub fn thaw_entry(resource: &Resource, entry: &Entry) -> Result<Object, serde_json::Error> {
+    thaw(resource, &entry.value, entry.mod_revision)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn resource() -> Resource {
+        Resource {
+            group: "batch".into(),
+            version: "v1".into(),
+            kind: "Job".into(),
+            plural: "jobs".into(),
+            singular: "job".into(),
+            short_names: vec![],
+            categories: vec![],
+            namespaced: true,
+            verbs: vec![],
+            subresources: vec![],
+            has_status: true,
+            has_generation: true,
+        }
+    }
+
+    #[test]
+    fn what_is_served_is_the_object_with_the_revision_of_its_write() {
+        let object = json!({"apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "a\"b", "resourceVersion": "3", "labels": {"x": "y\\"}}, "spec": {"parallelism": 2}});
+        let bytes = freeze(&object);
+        let mut served = Vec::new();
+        Head::of(&resource()).write(&mut served, &bytes, 7);
+        let mut expected = object.clone();
+        expected["metadata"]["resourceVersion"] = "7".into();
+        assert_eq!(serde_json::from_slice::<Value>(&served).unwrap(), expected);
+        assert_eq!(thaw(&resource(), &bytes, 7).unwrap(), expected);
+    }
+
+    #[test]
+    fn labels_are_read_without_the_rest_also_when_escaped() {
+        let bytes = freeze(&json!({"metadata": {"name": "a", "labels": {"k/x": "v\"w"}}, "spec": [1, 2]}));
+        let labels = labels(&bytes);
+        assert_eq!(labels.len(), 1);
+        assert_eq!(labels.get("k/x").map(AsRef::as_ref), Some("v\"w"));
+    }
+}

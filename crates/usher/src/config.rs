@@ -1,0 +1,162 @@
+//! Flags and the configuration file of `usher up`. A flag wins over the file; the file has the flags' names.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Deserialize;
+use usher_apiserver::gates::{GateError, Gates};
+
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[command(
+    after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces"
+)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct UpFlags {
+    /// Where everything is kept [default: the platform's data directory for usher]
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: Option<PathBuf>,
+    /// Address to serve on; port 0 picks a free one, which the ready line tells [default: 127.0.0.1:7443]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// Where to write the administrator's kubeconfig, mode 0600 [default: <data-dir>/kubeconfig]
+    #[arg(long, value_name = "PATH")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Keep nothing on disk but the kubeconfig
+    #[arg(long)]
+    #[serde(default)]
+    pub in_memory: bool,
+    /// Turn features on or off: A=false,B=true
+    #[arg(long, value_name = "A=false,B=true")]
+    pub feature_gates: Option<String>,
+    /// Bearer tokens to accept: CSV lines of token,user,uid,"group1,group2"
+    #[arg(long, value_name = "FILE")]
+    pub token_auth_file: Option<PathBuf>,
+    /// Read these settings from a YAML file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+}
+
+/// The settings of one run, complete and checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpConfig {
+    pub data_dir: PathBuf,
+    pub listen: SocketAddr,
+    pub kubeconfig: PathBuf,
+    pub in_memory: bool,
+    pub gates: Gates,
+    pub token_auth_file: Option<PathBuf>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("cannot read the configuration file {}: {source}; check --config", path.display())]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("the configuration file {} is not valid: {why}", path.display())]
+    Invalid { path: PathBuf, why: String },
+    #[error("--listen {given:?} is not an address; give one like 127.0.0.1:7443, or port 0 for any free port")]
+    Listen { given: String },
+    #[error("--feature-gates: {0}")]
+    Gates(#[from] GateError),
+    #[error("there is no home directory to keep data in; say where with --data-dir")]
+    NoHome,
+}
+
+impl UpConfig {
+    pub fn from_flags(flags: UpFlags) -> Result<UpConfig, ConfigError> {
+        let file = match &flags.config {
+            Some(path) => read_file(path)?,
+            None => UpFlags::default(),
+        };
+        let data_dir = match flags.data_dir.or(file.data_dir) {
+            Some(dir) => dir,
+            None => default_data_dir().ok_or(ConfigError::NoHome)?,
+        };
+        let listen = flags.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7443".to_owned());
+        let gates = flags.feature_gates.or(file.feature_gates).unwrap_or_default();
+        Ok(UpConfig {
+            listen: resolve(&listen)?,
+            kubeconfig: flags.kubeconfig.or(file.kubeconfig).unwrap_or_else(|| data_dir.join("kubeconfig")),
+            in_memory: flags.in_memory || file.in_memory,
+            gates: Gates::parse(&gates)?,
+            token_auth_file: flags.token_auth_file.or(file.token_auth_file),
+            data_dir,
+        })
+    }
+}
+
+fn resolve(listen: &str) -> Result<SocketAddr, ConfigError> {
+    let bad = || ConfigError::Listen { given: listen.to_owned() };
+    listen.to_socket_addrs().map_err(|_| bad())?.next().ok_or_else(bad)
+}
+
+fn read_file(path: &Path) -> Result<UpFlags, ConfigError> {
+    let text =
+        std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+    if text.trim().is_empty() {
+        return Ok(UpFlags::default());
+    }
+    serde_saphyr::from_str(&text).map_err(|e| ConfigError::Invalid {
+        path: path.to_owned(),
+        why: e.to_string().lines().next().unwrap_or("").to_owned(),
+    })
+}
+
+/// `$XDG_DATA_HOME/usher`, or where the platform keeps such things.
+fn default_data_dir() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+    if let Some(dir) = variable("XDG_DATA_HOME").filter(|dir| dir.is_absolute()) {
+        return Some(dir.join("usher"));
+    }
+    let home = variable("HOME")?;
+    Some(if cfg!(target_os = "macos") {
+        home.join("Library/Application Support/usher")
+    } else {
+        home.join(".local/share/usher")
+    })
+}
+
+/// clap's explanation in one sentence, with the next step.
+pub fn flag_error(error: &clap::Error) -> String {
+    let text = error.to_string();
+    let first: Vec<&str> = text.lines().take_while(|line| !line.trim().is_empty()).map(str::trim).collect();
+    let said = first.join(" ");
+    if said.is_empty() || !said.starts_with("error:") {
+        return "error: say what to run, as in `usher up`; `usher --help` lists the commands".to_owned();
+    }
+    format!("{said}; see `usher up --help`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("usher.yaml");
+        std::fs::write(&path, "data-dir: /file\nlisten: 127.0.0.1:1\nin-memory: true\n").unwrap();
+        let flags = UpFlags { config: Some(path), listen: Some("127.0.0.1:2".into()), ..UpFlags::default() };
+        let config = UpConfig::from_flags(flags).unwrap();
+        assert_eq!(config.data_dir, Path::new("/file"));
+        assert_eq!(config.kubeconfig, Path::new("/file/kubeconfig"));
+        assert_eq!(config.listen.port(), 2);
+        assert!(config.in_memory);
+    }
+
+    #[test]
+    fn a_setting_that_does_not_exist_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("usher.yaml");
+        std::fs::write(&path, "data-dri: /x\n").unwrap();
+        let error = UpConfig::from_flags(UpFlags { config: Some(path), ..UpFlags::default() }).unwrap_err();
+        assert!(error.to_string().contains("data-dri"), "{error}");
+    }
+
+    #[test]
+    fn an_address_that_is_none_is_refused_with_an_example() {
+        let flags = UpFlags { listen: Some("7443".into()), data_dir: Some("/x".into()), ..UpFlags::default() };
+        assert!(UpConfig::from_flags(flags).unwrap_err().to_string().contains("127.0.0.1:7443"));
+    }
+}

@@ -1,0 +1,150 @@
+//! `usher up`: opens the store, starts the API server and the controllers, says it is ready, and stops cleanly.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use usher_apiserver::auth::pki::{self, Pki, PkiError};
+use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
+use usher_apiserver::{Keys, Options, Server, listen};
+use usher_env::{Clock, Ids};
+use usher_store::{OpenError, Store};
+
+use crate::config::{ConfigError, UpConfig};
+
+/// How far back a watch may begin, at least: as long as etcd keeps history for kube-apiserver.
+const HISTORY: Duration = Duration::from_secs(5 * 60);
+
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Config(#[from] ConfigError),
+    #[error("cannot listen on {address}: {source}; stop what uses it or choose another with --listen")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    #[error("cannot create the data directory {}: {source}; choose another with --data-dir", path.display())]
+    DataDir { path: PathBuf, source: std::io::Error },
+    #[error("{source}; {}", store_advice(source))]
+    Store {
+        #[from]
+        source: OpenError,
+    },
+    #[error("{0}")]
+    Pki(#[from] PkiError),
+    #[error("--token-auth-file {}: {why}", path.display())]
+    Tokens { path: PathBuf, why: String },
+    #[error("cannot write the kubeconfig {}: {source}; choose another place with --kubeconfig", path.display())]
+    Kubeconfig { path: PathBuf, source: std::io::Error },
+    #[error("cannot start: {0}")]
+    Runtime(std::io::Error),
+    #[error("the first objects could not be stored: {0}")]
+    Bootstrap(String),
+}
+
+impl StartError {
+    /// Whether the process failed before it served anything.
+    pub fn is_before_start(&self) -> bool {
+        !matches!(self, StartError::Bootstrap(_))
+    }
+}
+
+fn store_advice(error: &OpenError) -> &'static str {
+    match error {
+        OpenError::Newer { .. } => "use that version of usher, or another --data-dir",
+        OpenError::Locked { .. } => "stop the other usher, or choose another --data-dir",
+        OpenError::Corrupt { .. } => "restore it from a backup, or choose another --data-dir",
+        OpenError::Io { .. } => "make it readable and writable, or choose another --data-dir",
+    }
+}
+
+pub fn run(config: UpConfig) -> Result<(), StartError> {
+    init_logs();
+    // The port first: if it is taken, nothing has been touched yet.
+    let listener =
+        TcpListener::bind(config.listen).map_err(|source| StartError::Listen { address: config.listen, source })?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(StartError::Runtime)?;
+    runtime.block_on(serve(config, listener))
+}
+
+async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError> {
+    let address = listener.local_addr().map_err(StartError::Runtime)?;
+    let clock = Clock::wall();
+    let tokens = read_tokens(&config)?;
+    let names = pki::server_names(pki::hostname().as_deref(), address.ip());
+    let (store, pki) = if config.in_memory {
+        (Store::open_memory(usher_store::Options::default()), Pki::in_memory(&names, clock.now())?)
+    } else {
+        make_private_dir(&config.data_dir)?;
+        let store = Store::open_disk(&config.data_dir, usher_store::Options::default())?;
+        (store, Pki::open(&config.data_dir, &names, clock.now())?)
+    };
+    let url = format!("https://{address}");
+    let kubeconfig = pki::kubeconfig(&url, &pki);
+    pki::write_private(&config.kubeconfig, kubeconfig.as_bytes())
+        .map_err(|source| StartError::Kubeconfig { path: config.kubeconfig.clone(), source })?;
+    let tls = Arc::new(pki.server_config()?);
+    let options = Options { gates: config.gates.clone(), address: address.to_string(), ..Options::default() };
+    let keys = Keys { service_account: pki.service_account_key, tokens };
+    let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
+    server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;
+
+    listener.set_nonblocking(true).map_err(StartError::Runtime)?;
+    let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Runtime)?;
+    let serving = tokio::spawn(listen::serve(server.clone(), listener, tls));
+    let compaction = tokio::spawn({
+        let server = server.clone();
+        async move { server.compact_by_age(HISTORY).await }
+    });
+    say_ready(&url, &config);
+    wait_for_signal().await;
+    tracing::info!("stopping");
+    server.close();
+    let _ = serving.await;
+    let _ = compaction.await;
+    store.close().await;
+    Ok(())
+}
+
+/// The one line on stdout. A reader that has gone away is no reason to stop.
+fn say_ready(url: &str, config: &UpConfig) {
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "ready {url} kubeconfig={}", config.kubeconfig.display());
+    let _ = out.flush();
+}
+
+fn init_logs() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+}
+
+fn make_private_dir(path: &std::path::Path) -> Result<(), StartError> {
+    use std::os::unix::fs::DirBuilderExt;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(|source| StartError::DataDir { path: path.to_owned(), source })
+}
+
+fn read_tokens(config: &UpConfig) -> Result<TokenFile, StartError> {
+    let Some(path) = &config.token_auth_file else { return Ok(TokenFile::default()) };
+    let bad = |why: String| StartError::Tokens { path: path.clone(), why };
+    let bytes = std::fs::read(path).map_err(|e| bad(e.to_string()))?;
+    TokenFile::parse(&bytes).map_err(|e: TokenFileError| bad(e.to_string()))
+}
+
+async fn wait_for_signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminate = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut signal) => drop(signal.recv().await),
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        () = terminate => {}
+    }
+}
