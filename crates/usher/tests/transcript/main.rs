@@ -7,7 +7,7 @@
 //! difference that no longer occurs. How scripts are written: `script.rs`.
 //!
 //! `USHER_TRANSCRIPT=jobs,apply` runs only those sections. Both transcripts are
-//! left in cargo's target directory, in `tmp/transcript`.
+//! left in cargo's target directory, under `tmp/transcript`.
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -17,7 +17,7 @@ mod diff;
 mod normalise;
 mod script;
 
-use std::{fs, path::Path, thread};
+use std::{fs, path::Path, thread, time::Instant};
 
 use harness::{Cluster, Server, Shell, Usher};
 use script::{Record, Section};
@@ -100,20 +100,20 @@ fn compare(kubectl: &Path, left: Side, right: Side, accepted: &[accepted::Entry]
     assert!(differing == 0, "{differing} of {commands} commands differ (- {}, + {})\n{report}", left.0, right.0);
 }
 
-/// Runs every section on one server and keeps what was seen in a file.
+/// Runs every section on one server; each is kept in a file when it ends.
 fn transcript(kubectl: &Path, (name, server): Side, sections: &[Section]) -> Vec<Vec<Record>> {
     let shell = Shell::new(kubectl, server);
-    let records: Vec<_> = sections.iter().map(|section| section.run(&shell)).collect();
-    let mut text = String::new();
-    for (section, records) in sections.iter().zip(&records) {
-        text += &format!("==== {}\n", section.name);
-        for record in records {
-            text += &format!("$ {}\n{}\n", record.command, record.lines.join("\n"));
-        }
-    }
-    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transcript");
-    fs::create_dir_all(&dir).and_then(|()| fs::write(dir.join(format!("{name}.txt")), text)).expect("keep the transcript");
-    records
+    let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("transcript").join(name);
+    fs::create_dir_all(&dir).expect("create a directory for transcripts");
+    let run = |section: &Section| {
+        let began = Instant::now();
+        let records = section.run(&shell);
+        let text: String = records.iter().map(|record| format!("$ {}\n{}\n", record.command, record.lines.join("\n"))).collect();
+        fs::write(dir.join(format!("{}.txt", section.name)), text).expect("keep the transcript");
+        println!("{name}: {}, {} commands in {:.1?}", section.name, records.len(), began.elapsed());
+        records
+    };
+    sections.iter().map(run).collect()
 }
 
 fn data() -> std::path::PathBuf {
