@@ -118,6 +118,15 @@ fn patches_of_the_pod_spec() {
             names(&["c", "a"]),
         ),
         (
+            "a new item stands where a deleted one stood, so an unknown one stays before it",
+            names(&["a", "b"]),
+            json!({
+                "$setElementOrder/containers": [{"name": "c"}],
+                "containers": [{"name": "c", "image": "1"}, {"name": "a", "$patch": "delete"}],
+            }),
+            names(&["b", "c"]),
+        ),
+        (
             "a list that is new loses items with directives",
             json!({}),
             json!({
@@ -292,6 +301,18 @@ fn refusals_say_what_upstream_says() {
                 }),
             ),
             "The order in patch list:\n[map[name:b] map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:a] map[name:b]]\n",
+        ),
+        (
+            pod_spec(a(), json!({"$setElementOrder/containers": [], "containers": ["a"]})),
+            "list element types are not identical: [[map[image:1 name:a]] [a]]",
+        ),
+        (
+            pod_spec(json!({}), json!({"$setElementOrder/containers": [{"name": "a"}], "containers": ["a"]})),
+            "expected a map[string]interface {}, but received a string",
+        ),
+        (
+            pod_spec(a(), json!({"$setElementOrder/containers": [], "containers": null})),
+            "expected a []interface {}, but received a %!s(<nil>)",
         ),
         (
             pod_spec(

@@ -2,16 +2,23 @@
 
 pub mod at;
 pub mod common;
+pub mod config_map;
 pub mod cron_schedule;
 pub mod cronjob;
 mod describe;
 pub mod equality;
 pub mod job;
+pub mod json_field;
+pub mod namespace;
 pub mod persistent_volume_claim;
 pub mod plain;
+pub mod pod;
 pub mod pod_template;
 pub mod quantity;
+pub mod rbac;
+pub mod secret;
 pub mod selector;
+pub mod service_account;
 #[cfg(test)]
 mod testing;
 
@@ -24,7 +31,16 @@ pub trait Visitor {
 
 /// Shows every built-in kind to `visitor`.
 pub fn register<V: Visitor>(visitor: &mut V) {
+    visitor.kind(namespace::Namespaces);
+    visitor.kind(config_map::ConfigMaps);
+    visitor.kind(secret::Secrets);
+    visitor.kind(service_account::ServiceAccounts);
+    visitor.kind(rbac::Roles);
+    visitor.kind(rbac::ClusterRoles);
+    visitor.kind(rbac::RoleBindings);
+    visitor.kind(rbac::ClusterRoleBindings);
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
+    visitor.kind(pod::Pods);
     visitor.kind(job::Jobs);
     visitor.kind(cronjob::CronJobs);
     plain::register_plain(visitor);

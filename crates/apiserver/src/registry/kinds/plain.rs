@@ -35,15 +35,9 @@ macro_rules! plain {
     }};
 }
 pub fn register_plain<V: Visitor>(v: &mut V) {
-    use k8s_openapi::api::{core::v1 as core, rbac::v1 as rbac, scheduling::v1 as scheduling};
+    use k8s_openapi::api::{core::v1 as core, scheduling::v1 as scheduling};
     const NONE: [&str; 0] = [];
-    plain!(v, A, core::Namespace, "", "Namespace", "namespaces", ["ns"], false, true);
-    plain!(v, B, core::ConfigMap, "", "ConfigMap", "configmaps", ["cm"], true, false);
-    plain!(v, C, core::Secret, "", "Secret", "secrets", NONE, true, false);
-    plain!(v, D, core::ServiceAccount, "", "ServiceAccount", "serviceaccounts", ["sa"], true, false);
-    plain!(v, E, core::Pod, "", "Pod", "pods", ["po"], true, true);
     plain!(v, F, core::Node, "", "Node", "nodes", ["no"], false, true);
-    plain!(v, I, rbac::ClusterRole, "rbac.authorization.k8s.io", "ClusterRole", "clusterroles", NONE, false, false);
     plain!(
         v,
         J,
@@ -55,8 +49,6 @@ pub fn register_plain<V: Visitor>(v: &mut V) {
         false,
         false
     );
-    plain!(v, K2, rbac::Role, "rbac.authorization.k8s.io", "Role", "roles", NONE, true, false);
-    plain!(v, L, rbac::RoleBinding, "rbac.authorization.k8s.io", "RoleBinding", "rolebindings", NONE, true, false);
     plain!(
         v,
         M,

@@ -168,16 +168,19 @@ fn default_resources(resources: &mut ResourceRequirements) {
 /// Quantities of a resource list are whole thousandths in canonical form. What does not parse is left for validation.
 pub fn default_resource_list(resources: &mut BTreeMap<String, resource::Quantity>) {
     for quantity in resources.values_mut() {
-        // Most quantities are plain small numbers, which are canonical already.
-        if quantity.0.len() < 4 && quantity.0.bytes().all(|c| c.is_ascii_digit()) && !quantity.0.ends_with("000") {
-            if quantity.0.len() == 1 || !quantity.0.starts_with('0') {
-                continue;
-            }
+        if is_canonical(&quantity.0) {
+            continue;
         }
         if let Ok(parsed) = Quantity::parse(&quantity.0) {
             quantity.0 = parsed.rounded_to_milli().to_string();
         }
     }
+}
+
+/// Most quantities are plain small numbers, which need no rewriting.
+fn is_canonical(quantity: &str) -> bool {
+    let digits = (1..4).contains(&quantity.len()) && quantity.bytes().all(|c| c.is_ascii_digit());
+    digits && (quantity.len() == 1 || !quantity.starts_with('0'))
 }
 
 fn default_volume(volume: &mut Volume) {

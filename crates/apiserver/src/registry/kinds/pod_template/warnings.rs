@@ -211,8 +211,11 @@ fn container_warnings(container: &Container, at: &At, out: &mut Vec<String>) {
     }
 }
 
+/// Where a port is defined, and what it is on the host.
+type HostPort = (Path, i32, String);
+
 fn ports(spec: &PodSpec, at: &At, out: &mut Vec<String>) {
-    let mut by_number: HashMap<(i32, String), Vec<(Path, i32, String)>> = HashMap::new();
+    let mut by_number: HashMap<(i32, String), Vec<HostPort>> = HashMap::new();
     let mut by_name: HashMap<String, Path> = HashMap::new();
     let mut named = Vec::new();
     visit(spec, at, &mut |container, at| {

@@ -1,0 +1,375 @@
+//! What creates, updates, patches and deletes promise.
+
+mod common;
+
+use common::{CONFIG_MAPS, World, revision};
+use http::Method;
+use serde_json::{Value, json};
+use usher_apiserver::Options;
+
+const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
+
+fn job(name: &str) -> Value {
+    json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"suspend": true, "template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}}})
+}
+
+#[tokio::test]
+async fn a_name_is_generated_from_its_base_with_five_characters() {
+    let world = World::new().await;
+    let made = world.post(CONFIG_MAPS, &json!({"metadata": {"generateName": "run-"}})).await.ok();
+    let name = made["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("run-") && name.len() == 9, "{name}");
+    let long = "x".repeat(70);
+    let made = world.post(CONFIG_MAPS, &json!({"metadata": {"generateName": long}})).await.ok();
+    assert_eq!(made["metadata"]["name"].as_str().unwrap().len(), 63);
+}
+
+#[tokio::test]
+async fn the_same_name_twice_already_exists() {
+    let world = World::new().await;
+    world.config_map("a", json!({})).await;
+    let (code, reason, message) = world.post(CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await.refused();
+    assert_eq!((code, reason.as_str(), message.as_str()), (409, "AlreadyExists", "configmaps \"a\" already exists"));
+}
+
+#[tokio::test]
+async fn a_dry_run_shows_the_result_and_stores_nothing() {
+    let world = World::new().await;
+    let before = world.server.store().revision();
+    let made = world.post(&format!("{JOBS}?dryRun=All"), &job("a")).await.ok();
+    assert_eq!(made["spec"]["backoffLimit"], 6);
+    assert_eq!(world.server.store().revision(), before);
+    assert_eq!(world.get(&format!("{JOBS}/a")).await.code, 404);
+    world.post(JOBS, &job("a")).await.ok();
+    let gone = world.send(Method::DELETE, &format!("{JOBS}/a?dryRun=All"), &[], "").await;
+    assert_eq!(gone.code, 200);
+    assert_eq!(world.get(&format!("{JOBS}/a")).await.code, 200);
+    let (code, _, _) = world.post(&format!("{JOBS}?dryRun=Some"), &job("b")).await.refused();
+    assert_eq!(code, 422);
+}
+
+#[tokio::test]
+async fn an_update_from_an_old_version_conflicts_and_one_without_a_version_does_not() {
+    let world = World::new().await;
+    let mut old = world.config_map("a", json!({})).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    world.patch(&path, "merge", &json!({"data": {"k": "1"}})).await.ok();
+    old["data"] = json!({"k": "2"});
+    let (code, reason, message) = world.put(&path, &old).await.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(
+        message,
+        "Operation cannot be fulfilled on configmaps \"a\": the object has been modified; please apply your changes to the \
+         latest version and try again"
+    );
+    old["metadata"].as_object_mut().unwrap().remove("resourceVersion");
+    assert_eq!(world.put(&path, &old).await.ok()["data"]["k"], "2");
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_makes_no_revision() {
+    let world = World::new().await;
+    let made = world.post(JOBS, &job("a")).await.ok();
+    let path = format!("{JOBS}/a");
+    let same = world.put(&path, &made).await.ok();
+    assert_eq!(revision(&same), revision(&made));
+    let patched = world.patch(&path, "merge", &json!({"spec": {"suspend": true}})).await.ok();
+    assert_eq!(revision(&patched), revision(&made));
+}
+
+#[tokio::test]
+async fn generation_counts_changes_of_the_spec_and_nothing_else() {
+    let world = World::new().await;
+    world.post(JOBS, &job("a")).await.ok();
+    let path = format!("{JOBS}/a");
+    let generation = |o: &Value| o["metadata"]["generation"].as_i64().unwrap();
+    let labelled = world.patch(&path, "merge", &json!({"metadata": {"labels": {"a": "b"}}})).await.ok();
+    assert_eq!(generation(&labelled), 1);
+    let resized = world.patch(&path, "merge", &json!({"spec": {"parallelism": 3}})).await.ok();
+    assert_eq!(generation(&resized), 2);
+    let status = json!({"status": {"conditions": [{"type": "Suspended", "status": "True"}]}});
+    let seen = world.patch(&format!("{path}/status"), "merge", &status).await.ok();
+    assert_eq!((generation(&seen), &seen["status"]["conditions"][0]["type"]), (2, &json!("Suspended")));
+}
+
+#[tokio::test]
+async fn status_is_written_through_its_subresource_only_and_spec_never_through_it() {
+    let world = World::new().await;
+    let mut body = job("a");
+    body["status"] = json!({"active": 5});
+    let made = world.post(JOBS, &body).await.ok();
+    assert!(made["status"].get("active").is_none());
+    let path = format!("{JOBS}/a");
+    let main = world.patch(&path, "merge", &json!({"status": {"active": 1}})).await.ok();
+    assert!(main["status"].get("active").is_none());
+    let both = json!({"spec": {"parallelism": 9}, "status": {"active": 1}});
+    let status = world.patch(&format!("{path}/status"), "merge", &both).await.ok();
+    assert_eq!((&status["status"]["active"], &status["spec"]["parallelism"]), (&json!(1), &json!(1)));
+}
+
+#[tokio::test]
+async fn each_kind_of_patch_does_what_it_is_for() {
+    let world = World::new().await;
+    let mut body = job("a");
+    body["spec"]["template"]["spec"]["containers"] =
+        json!([{"name": "c", "image": "i", "env": [{"name": "A", "value": "1"}]}, {"name": "d", "image": "j"}]);
+    world.post(JOBS, &body).await.ok();
+    let path = format!("{JOBS}/a");
+    let json_patch = json!([{"op": "test", "path": "/spec/parallelism", "value": 1}, {"op": "add", "path": "/metadata/labels/x", "value": "y"}]);
+    assert_eq!(world.patch(&path, "json", &json_patch).await.ok()["metadata"]["labels"]["x"], "y");
+    let failing = json!([{"op": "test", "path": "/spec/parallelism", "value": 2}]);
+    assert_eq!(world.patch(&path, "json", &failing).await.refused().0, 422);
+    let merge = json!({"metadata": {"labels": {"x": null}}});
+    assert!(world.patch(&path, "merge", &merge).await.ok()["metadata"]["labels"].get("x").is_none());
+    // Containers are told apart by name, so a strategic patch changes one and keeps the other.
+    let strategic = json!({"spec": {"template": {"spec": {"containers": [{"name": "d", "resources": {"limits": {"cpu": "1000m"}}}]}}}});
+    let patched = world.patch(&path, "strategic-merge", &strategic).await.ok();
+    let containers = patched["spec"]["template"]["spec"]["containers"].as_array().unwrap();
+    assert_eq!(containers.len(), 2);
+    assert_eq!(containers[1]["resources"]["limits"]["cpu"], "1");
+    assert_eq!(world.patch(&path, "unknown", &json!({})).await.refused().0, 415);
+}
+
+#[tokio::test]
+async fn apply_creates_conflicts_forces_and_lets_go() {
+    let world = World::new().await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let config = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+    let apply = |manager: &str, force: bool| format!("{path}?fieldManager={manager}{}", if force { "&force=true" } else { "" });
+    assert_eq!(world.patch(&path, "apply", &config(json!({}))).await.refused().0, 422);
+    let made = world.patch(&apply("one", false), "apply", &config(json!({"k": "1", "l": "1"}))).await;
+    assert_eq!(made.code, 201);
+    let refused = world.patch(&apply("two", false), "apply", &config(json!({"k": "2"}))).await;
+    let (code, reason, message) = refused.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(message, "Apply failed with 1 conflict: conflict with \"one\": .data.k");
+    assert_eq!(
+        refused.json()["details"]["causes"],
+        json!([{"reason": "FieldManagerConflict", "message": "conflict with \"one\"", "field": ".data.k"}])
+    );
+    let forced = world.patch(&apply("two", true), "apply", &config(json!({"k": "2"}))).await.ok();
+    assert_eq!(forced["data"], json!({"k": "2", "l": "1"}));
+    let less = world.patch(&apply("one", false), "apply", &config(json!({}))).await.ok();
+    assert_eq!(less["data"], json!({"k": "2"}));
+}
+
+#[tokio::test]
+async fn unknown_fields_are_refused_warned_about_or_ignored_as_asked() {
+    let world = World::new().await;
+    let mut body = job("a");
+    body["spec"]["parallelisms"] = json!(3);
+    let (code, _, message) = world.post(&format!("{JOBS}?fieldValidation=Strict"), &body).await.refused();
+    assert_eq!(code, 400);
+    assert_eq!(
+        message,
+        "Job in version \"v1\" cannot be handled as a Job: strict decoding error: unknown field \"spec.parallelisms\""
+    );
+    let warned = world.post(JOBS, &body).await;
+    assert_eq!(warned.warnings(), ["299 - \"unknown field \\\"spec.parallelisms\\\"\""]);
+    assert!(warned.ok()["spec"].get("parallelisms").is_none());
+    body["metadata"]["name"] = json!("b");
+    let ignored = world.post(&format!("{JOBS}?fieldValidation=Ignore"), &body).await;
+    assert_eq!((ignored.code, ignored.warnings().len()), (201, 0));
+    let twice = r#"{"metadata":{"name":"c"},"data":{"k":"1","k":"2"}}"#;
+    let headers = [("content-type", "application/json")];
+    let strict = world.send(Method::POST, &format!("{CONFIG_MAPS}?fieldValidation=Strict"), &headers, twice).await;
+    assert!(strict.refused().2.contains("duplicate field \"data.k\""), "{:?}", strict.refused());
+}
+
+#[tokio::test]
+async fn an_object_with_finalizers_waits_for_them_and_goes_with_the_last() {
+    let world = World::new().await;
+    let body = json!({"metadata": {"name": "a", "finalizers": ["example.com/x"]}});
+    world.post(CONFIG_MAPS, &body).await.ok();
+    let path = format!("{CONFIG_MAPS}/a");
+    let marked = world.delete(&path, &json!(null)).await.ok();
+    assert!(marked["metadata"]["deletionTimestamp"].is_string());
+    assert_eq!(marked["metadata"]["deletionGracePeriodSeconds"], 0);
+    let again = world.post(CONFIG_MAPS, &json!({"metadata": {"name": "a"}})).await.refused();
+    assert_eq!(again.2, "object is being deleted: configmaps \"a\" already exists");
+    let added = json!({"metadata": {"finalizers": ["example.com/x", "example.com/y"]}});
+    let (code, _, message) = world.patch(&path, "merge", &added).await.refused();
+    assert_eq!(code, 422);
+    assert!(message.contains("metadata.finalizers: Forbidden: no new finalizers can be added"), "{message}");
+    world.patch(&path, "merge", &json!({"metadata": {"finalizers": null}})).await.ok();
+    assert_eq!(world.get(&path).await.code, 404);
+}
+
+#[tokio::test]
+async fn propagation_becomes_finalizers_for_the_garbage_collector() {
+    let world = World::new().await;
+    for (policy, finalizer) in [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")] {
+        world.post(JOBS, &job("a")).await.ok();
+        let path = format!("{JOBS}/a");
+        let marked = world.delete(&path, &json!({"propagationPolicy": policy})).await.ok();
+        assert_eq!(marked["metadata"]["finalizers"], json!([finalizer]));
+        let gone = world.delete(&path, &json!({"propagationPolicy": "Background"})).await.ok();
+        assert_eq!((&gone["kind"], &gone["status"]), (&json!("Status"), &json!("Success")));
+    }
+    world.post(JOBS, &job("b")).await.ok();
+    let unsaid = world.delete(&format!("{JOBS}/b"), &json!(null)).await;
+    assert!(unsaid.warnings()[0].contains("child pods are preserved by default when jobs are deleted"));
+    assert_eq!(unsaid.ok()["metadata"]["finalizers"], json!(["orphan"]));
+    let bad = world.delete(&format!("{JOBS}/b"), &json!({"propagationPolicy": "Sideways"})).await.refused();
+    assert_eq!(bad.0, 422);
+}
+
+#[tokio::test]
+async fn a_delete_may_insist_on_identity_and_version() {
+    let world = World::new().await;
+    let a = world.config_map("a", json!({})).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    let (code, reason, _) = world.delete(&path, &json!({"preconditions": {"uid": "other"}})).await.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(world.delete(&path, &json!({"preconditions": {"resourceVersion": "1"}})).await.refused().0, 409);
+    let uid = a["metadata"]["uid"].clone();
+    let gone = world.delete(&path, &json!({"preconditions": {"uid": uid}})).await.ok();
+    assert_eq!(gone["details"], json!({"name": "a", "kind": "configmaps", "uid": uid}));
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_as_far_as_it_is_selected() {
+    let world = World::new().await;
+    world.config_map("a", json!({"x": "1"})).await;
+    world.config_map("b", json!({"x": "2"})).await;
+    let gone = world.send(Method::DELETE, &format!("{CONFIG_MAPS}?labelSelector=x%3D1"), &[], "").await.ok();
+    assert_eq!(gone["items"].as_array().unwrap().len(), 1);
+    let left = world.get(CONFIG_MAPS).await.ok();
+    assert_eq!(left["items"][0]["metadata"]["name"], "b");
+}
+
+#[tokio::test]
+async fn nothing_new_in_a_namespace_that_is_missing_or_going() {
+    let world = World::new().await;
+    let (code, reason, message) =
+        world.post("/api/v1/namespaces/nope/configmaps", &json!({"metadata": {"name": "a"}})).await.refused();
+    assert_eq!((code, reason.as_str(), message.as_str()), (404, "NotFound", "namespaces \"nope\" not found"));
+    world.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.ok();
+    world.delete("/api/v1/namespaces/team", &json!(null)).await.ok();
+    let refused = world.post("/api/v1/namespaces/team/configmaps", &json!({"metadata": {"name": "a"}})).await;
+    assert_eq!(refused.refused().0, 403);
+    assert_eq!(refused.json()["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    assert_eq!(world.delete("/api/v1/namespaces/default", &json!(null)).await.refused().0, 403);
+}
+
+#[tokio::test]
+async fn the_body_must_be_what_the_url_says() {
+    let world = World::new().await;
+    let (code, _, message) = world.put(&format!("{CONFIG_MAPS}/a"), &json!({"metadata": {"name": "b"}})).await.refused();
+    assert_eq!((code, message.as_str()), (400, "the name of the object (b) does not match the name on the URL (a)"));
+    let elsewhere = json!({"metadata": {"name": "a", "namespace": "other"}});
+    let (code, _, message) = world.post(CONFIG_MAPS, &elsewhere).await.refused();
+    assert_eq!(code, 400);
+    assert_eq!(message, "the namespace of the provided object does not match the namespace sent on the request");
+    let version = json!({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}});
+    let (code, _, message) = world.post(CONFIG_MAPS, &version).await.refused();
+    assert_eq!(code, 400);
+    assert_eq!(message, "the API version in the data (v2) does not match the expected API version (v1)");
+}
+
+#[tokio::test]
+async fn hostile_bodies_get_their_error_and_harm_nobody() {
+    let world = World::new().await;
+    let json_type = [("content-type", "application/json")];
+    let deep = format!("{{\"metadata\":{{\"name\":\"a\"}},\"data\":{}1{}}}", "[".repeat(50_000), "]".repeat(50_000));
+    let huge = format!("{{\"data\":{{\"k\":\"{}\"}}}}", "x".repeat(4 * 1024 * 1024));
+    let yaml_bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
+        d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n\
+        g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g]\n";
+    let cases: Vec<(&str, &[(&str, &str)], Vec<u8>, u16)> = vec![
+        ("not JSON", &json_type, b"{\"metadata\":".to_vec(), 400),
+        ("not an object", &json_type, b"[1]".to_vec(), 400),
+        ("wrong type", &json_type, br#"{"metadata":{"name":"a"},"data":"x"}"#.to_vec(), 400),
+        ("nested without end", &json_type, deep.into_bytes(), 400),
+        ("too large", &json_type, huge.into_bytes(), 413),
+        ("empty", &json_type, Vec::new(), 400),
+        ("not YAML", &[("content-type", "application/yaml")], b"a: [".to_vec(), 400),
+        ("a YAML bomb", &[("content-type", "application/yaml")], yaml_bomb.as_bytes().to_vec(), 400),
+        ("not protobuf", &[("content-type", "application/vnd.kubernetes.protobuf")], b"k8s\0\xff\xff\xff".to_vec(), 400),
+        ("unknown form", &[("content-type", "text/plain")], b"hi".to_vec(), 415),
+        ("not UTF-8", &json_type, b"{\"metadata\":{\"name\":\"\xff\"}}".to_vec(), 400),
+    ];
+    for (what, headers, body, expected) in cases {
+        let answer = world.send(Method::POST, CONFIG_MAPS, headers, body).await;
+        assert_eq!(answer.refused().0, expected, "{what}: {:?}", answer.refused());
+    }
+    world.config_map("still-here", json!({})).await;
+}
+
+#[tokio::test]
+async fn a_json_patch_cannot_nest_an_object_past_what_can_be_read() {
+    let world = World::new().await;
+    world.config_map("a", json!({})).await;
+    let mut value = json!("x");
+    for _ in 0..100 {
+        value = json!([value]);
+    }
+    let mut operations = vec![json!({"op": "add", "path": "/data", "value": {"k": value}})];
+    // Each step puts the whole of it one level deeper into a copy of itself.
+    for _ in 0..200 {
+        operations.push(json!({"op": "copy", "from": "/data", "path": "/data/k/0"}));
+    }
+    let refused = world.patch(&format!("{CONFIG_MAPS}/a"), "json", &json!(operations)).await.refused();
+    assert!(matches!(refused.0, 400 | 413 | 422), "{refused:?}");
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/a")).await.code, 200);
+}
+
+#[tokio::test]
+async fn bad_paths_and_verbs_are_named_as_such() {
+    let world = World::new().await;
+    for (method, path, code, reason) in [
+        (Method::GET, "/api/v1/nonsense", 404, "NotFound"),
+        (Method::GET, "/apis/nope.example.com/v1/things", 404, "NotFound"),
+        (Method::GET, "/nowhere", 404, "NotFound"),
+        (Method::POST, "/api/v1/configmaps", 405, "MethodNotAllowed"),
+        (Method::POST, "/api/v1/namespaces/default/configmaps/a", 405, "MethodNotAllowed"),
+        (Method::GET, "/api/v1/namespaces/default/namespaces", 404, "NotFound"),
+        (Method::PUT, "/api/v1/namespaces/default/configmaps", 405, "MethodNotAllowed"),
+    ] {
+        let refused = world.send(method.clone(), path, &[("content-type", "application/json")], "{}").await.refused();
+        assert_eq!((refused.0, refused.1.as_str()), (code, reason), "{method} {path}");
+    }
+    let (code, _, message) = world.get(&format!("{CONFIG_MAPS}?labelSelector=a%20b")).await.refused();
+    assert_eq!(code, 400);
+    assert!(message.contains("unable to parse requirement"), "{message}");
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}?fieldSelector=spec.x%3Dy")).await.refused().0, 400);
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}?limit=x")).await.refused().0, 400);
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}?continue=zzz")).await.refused().0, 400);
+    let accept = [("accept", "application/xml")];
+    assert_eq!(world.send(Method::GET, CONFIG_MAPS, &accept, "").await.refused().0, 406);
+}
+
+#[tokio::test]
+async fn refused_updates_are_counted_under_the_names_operators_watch() {
+    let world = World::with(Options::default()).await;
+    world.post(JOBS, &job("a")).await.ok();
+    let immutable = json!({"spec": {"template": {"spec": {"containers": [{"name": "c", "image": "other"}]}}}});
+    assert_eq!(world.patch(&format!("{JOBS}/a"), "strategic-merge", &immutable).await.refused().0, 422);
+    let page = String::from_utf8(world.get("/metrics").await.body.to_vec()).unwrap();
+    let line = page
+        .lines()
+        .find(|l| l.starts_with("apiserver_request_total{") && l.contains("code=\"422\""))
+        .unwrap_or_else(|| panic!("{page}"));
+    for label in ["verb=\"PATCH\"", "group=\"batch\"", "version=\"v1\"", "resource=\"jobs\"", "scope=\"resource\""] {
+        assert!(line.contains(label), "{line}");
+    }
+    assert!(line.ends_with(" 1"), "{line}");
+}
+
+#[tokio::test]
+async fn a_full_house_asks_clients_to_come_back() {
+    let options = Options { max_writes_inflight: 0, ..Options::default() };
+    let world = World::with(options).await;
+    // Our own controllers never wait for a place...
+    world.config_map("a", json!({})).await;
+    // ...others do. Without a client certificate this would be 401 or 403 otherwise.
+    let request = http::Request::builder()
+        .method(Method::POST)
+        .uri(CONFIG_MAPS)
+        .body(http_body_util::Full::new(bytes::Bytes::new()))
+        .unwrap();
+    let response = world.server.handle(request).await;
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "1");
+}
