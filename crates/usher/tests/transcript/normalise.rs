@@ -13,7 +13,7 @@ pub fn normalise(text: &str) -> Vec<String> {
     }
     text = times(&text);
     text = uids(&text);
-    ages(&text)
+    managers(ages(&text))
 }
 
 /// Order matters: what is replaced early cannot match later.
@@ -98,6 +98,32 @@ fn ages(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// Owners of fields are sorted by operation, then by time in whole seconds, then
+/// by name: which second it was is chance. So here by name within an operation.
+fn managers(lines: Vec<String>) -> Vec<String> {
+    let indentation = |line: &str| line.len() - line.trim_start().len();
+    let mut sorted = Vec::with_capacity(lines.len());
+    let mut lines = lines.into_iter().peekable();
+    while let Some(line) = lines.next() {
+        let list = line.trim_start() == "managedFields:";
+        let depth = indentation(&line);
+        sorted.push(line);
+        let mut entries: Vec<Vec<String>> = Vec::new();
+        while let Some(line) = lines.next_if(|line| list && (line[depth.min(line.len())..].starts_with("- ") || indentation(line) > depth)) {
+            match entries.last_mut() {
+                Some(entry) if indentation(&line) > depth => entry.push(line),
+                _ => entries.push(vec![line]),
+            }
+        }
+        let field = |entry: &[String], name: &str| entry.iter().find(|line| line.trim_start().starts_with(name)).cloned();
+        for same in entries.chunk_by_mut(|a, b| field(a, "operation: ") == field(b, "operation: ")) {
+            same.sort_by_cached_key(|entry| (field(entry, "manager: "), field(entry, "subresource: ")));
+        }
+        sorted.extend(entries.into_iter().flatten());
+    }
+    sorted
+}
+
 /// Makes every run of two or more spaces exactly two, after the indentation.
 fn squeeze(line: &str) -> String {
     static GAP: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"(\S) {2,}").expect("a regular expression"));
@@ -129,4 +155,13 @@ fn what_changes_by_itself_is_replaced_and_nothing_else() {
     assert_eq!(lines, expected);
     let now = Timestamp::now();
     assert_eq!(normalise(&format!("{now:.0} {now:.6}")), ["<time> <time.6>"]);
+}
+
+#[test]
+fn owners_are_sorted_within_an_operation() {
+    let entry = |manager: &str, operation: &str| format!("  - apiVersion: v1\n    manager: {manager}\n    operation: {operation}\n");
+    let yaml = |entries: &[String]| format!("metadata:\n  managedFields:\n{}  name: x\n", entries.concat());
+    let [a, b, c] = [entry("z", "Apply"), entry("b", "Update"), entry("a", "Update")];
+    assert_eq!(normalise(&yaml(&[a.clone(), b.clone(), c.clone()])).join("\n") + "\n", yaml(&[a.clone(), c.clone(), b.clone()]));
+    assert_ne!(normalise(&yaml(&[b.clone(), a.clone(), c.clone()])), normalise(&yaml(&[a, b, c])));
 }

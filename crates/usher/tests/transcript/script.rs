@@ -109,6 +109,7 @@ impl Section {
         let mut background: Option<(String, Running)> = None;
         self.begin(shell, &mut records);
         for step in &self.steps {
+            let began = Instant::now();
             match step {
                 Step::Run(command) => records.push(self.record(command, shell.run(&self.name, command))),
                 Step::Background(command) => {
@@ -129,6 +130,10 @@ impl Section {
                     records.push(self.record(&command, finished));
                 }
                 Step::UntilSucceeds(command) => self.until(command, shell, &mut records),
+            }
+            if began.elapsed() > Duration::from_secs(2) {
+                let last = records.last().map_or("", Record::title);
+                println!("{}: {:.1?} until after {last}", self.name, began.elapsed());
             }
         }
         records
