@@ -73,9 +73,6 @@ impl Info {
                 info.subresource = tail.join("/");
             }
         }
-        if info.resource == "namespaces" && info.name.is_empty() {
-            info.namespace.clear();
-        }
         if watch_prefix {
             info.verb = "watch";
         } else if info.verb == "get" && info.name.is_empty() {

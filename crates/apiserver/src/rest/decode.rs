@@ -51,10 +51,10 @@ pub fn parse_json(bytes: &[u8], problems: &mut Vec<Problem>) -> Result<Value> {
 }
 
 pub fn parse_yaml(bytes: &[u8]) -> Result<Value> {
-    let text = std::str::from_utf8(bytes).map_err(|e| ApiError::bad_request(format!("yaml: invalid UTF-8: {e}")))?;
-    serde_saphyr::from_str(text).map_err(|e| {
-        ApiError::bad_request(format!("error converting YAML to JSON: yaml: {}", first_line(&e.to_string())))
-    })
+    let bad = |why: &str| ApiError::bad_request(format!("error converting YAML to JSON: yaml: {why}"));
+    let text = std::str::from_utf8(bytes).map_err(|_| bad("invalid UTF-8"))?;
+    let value: Value = serde_saphyr::from_str(text).map_err(|e| bad(first_line(&e.to_string())))?;
+    if codec::within_depth(&value, codec::MAX_DEPTH) { Ok(value) } else { Err(bad("exceeded max depth")) }
 }
 
 fn first_line(text: &str) -> &str {

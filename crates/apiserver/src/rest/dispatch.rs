@@ -62,7 +62,9 @@ fn has_subresource(kind: &Arc<dyn Served>, name: &str) -> bool {
 /// A cluster-scoped resource has no path below a namespace; of a namespaced one, only lists and watches reach across.
 fn check_scope(resource: &Resource, ask: &Ask) -> Result<()> {
     let info = &ask.info;
-    let in_namespace = !info.namespace.is_empty() && !(resource.group.is_empty() && resource.plural == "namespaces");
+    // The path of a namespace itself reads as if it were in that namespace.
+    let is_itself = resource.group.is_empty() && resource.plural == "namespaces" && info.name == info.namespace;
+    let in_namespace = !info.namespace.is_empty() && !is_itself;
     if !resource.namespaced && in_namespace {
         return Err(ApiError::no_such_path());
     }
@@ -71,6 +73,9 @@ fn check_scope(resource: &Resource, ask: &Ask) -> Result<()> {
         && !(matches!(info.verb, "list" | "watch") && info.name.is_empty())
     {
         return Err(if info.name.is_empty() { ApiError::method_unknown() } else { ApiError::no_such_path() });
+    }
+    if matches!(info.verb, "update" | "patch") && info.name.is_empty() {
+        return Err(ApiError::method_unknown());
     }
     if info.verb == "create" && !info.name.is_empty() && info.subresource.is_empty() {
         return Err(ApiError::method_unknown());

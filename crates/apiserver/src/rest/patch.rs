@@ -1,7 +1,7 @@
 //! `patch`: JSON, merge, strategic merge and apply, each a way to make the new object from the stored one.
 
 use serde_json::Value;
-use usher_schema::codec::Problem;
+use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::{apply, managed, strategic};
 
@@ -15,6 +15,8 @@ use crate::request::{FieldValidation, WriteOptions};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
 
+/// What `copy` operations of one JSON patch may add to an object, as upstream allows.
+const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// What upstream allows in one JSON patch.
 const MAX_JSON_PATCH_OPERATIONS: usize = 10_000;
 
@@ -151,13 +153,7 @@ impl Edit {
 
     fn on(&self, schema: usher_schema::graph::At<'_>, mut object: Object) -> Result<Object> {
         match self {
-            Edit::Json(patch) => json_patch::patch(&mut object, patch).map_err(|e| {
-                // What a client sees of a patch that does not fit: 422, with the operation that failed.
-                let mut error =
-                    ApiError::other(422, "Invalid", "the server rejected our request due to an error in our request");
-                error.message = format!("{} ({e})", error.message);
-                error
-            })?,
+            Edit::Json(patch) => apply_operations(&mut object, patch)?,
             Edit::Merge(patch) => json_patch::merge(&mut object, patch),
             Edit::Strategic(patch) => {
                 strategic::apply(schema, &mut object, patch.clone()).map_err(|e| match e.code() {
@@ -166,8 +162,39 @@ impl Edit {
                 })?;
             }
         }
-        Ok(object)
+        if codec::within_depth(&object, codec::MAX_DEPTH) {
+            Ok(object)
+        } else {
+            Err(ApiError::bad_request(format!("the patched object is nested more than {} levels deep", codec::MAX_DEPTH)))
+        }
     }
+}
+
+/// One operation after the other, because `copy` can double an object each time: what is copied is counted, as upstream does.
+fn apply_operations(object: &mut Object, patch: &json_patch::Patch) -> Result<()> {
+    let unfit = |why: String| {
+        let said = "the server rejected our request due to an error in our request";
+        ApiError::other(422, "Invalid", format!("{said} ({why})"))
+    };
+    let mut copied_bytes = 0;
+    for operation in &patch.0 {
+        if let json_patch::PatchOperation::Copy(copy) = operation
+            && let Ok(value) = copy.from.resolve(object)
+        {
+            if !codec::within_depth(value, codec::MAX_DEPTH) {
+                return Err(unfit("the copied value is nested too deeply".to_owned()));
+            }
+            copied_bytes += value.to_string().len();
+            if copied_bytes > MAX_COPIED_BYTES {
+                return Err(unfit(format!(
+                    "Unable to complete the copy, the accumulated size increase of copy is {copied_bytes}, exceeding the limit \
+                     {MAX_COPIED_BYTES}"
+                )));
+            }
+        }
+        json_patch::patch_unsafe(object, std::slice::from_ref(operation)).map_err(|e| unfit(e.to_string()))?;
+    }
+    Ok(())
 }
 
 fn check_options(form: PatchForm, options: &WriteOptions) -> Result<()> {

@@ -210,15 +210,14 @@ impl Server {
             let mut new = edit(&old)?;
             self.check_preconditions(target, name, &mut new, &old)?;
             self.keep_identity(&mut new, &old);
+            object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.mod_revision.to_string().into());
             let review = Review::new(target, Operation::Update, name, dry_run);
             let mut said = Vec::new();
             let new = self.admit(&review, new, Some(&old), &mut said).await?;
-            let mut new = kind.update(&self.cx(target), part, new, &old)?;
+            let new = kind.update(&self.cx(target), part, new, &old)?;
             self.check_escalation(target, &new, Some(&old))?;
             said.extend(kind.warnings(&new, Some(&old)));
             self.validate_admission(&review, Some(&new), Some(&old), &mut said).await?;
-            object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.mod_revision.to_string().into());
-
             if managed::equal_ignoring_manager_times(&old, &new) {
                 warnings.extend(said);
                 return Ok(if dry_run { Outcome::Tried(old) } else { Outcome::Stored(entry) });

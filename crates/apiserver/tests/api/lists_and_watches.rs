@@ -1,8 +1,7 @@
 //! What lists and watches promise: one state, every change after it, once, in order.
 
-mod common;
 
-use common::{CONFIG_MAPS, World, revision};
+use crate::common::{CONFIG_MAPS, World, revision};
 use serde_json::json;
 use usher_store::{Options as StoreOptions, Store};
 

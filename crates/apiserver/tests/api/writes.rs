@@ -1,8 +1,7 @@
 //! What creates, updates, patches and deletes promise.
 
-mod common;
 
-use common::{CONFIG_MAPS, World, revision};
+use crate::common::{CONFIG_MAPS, World, revision};
 use http::Method;
 use serde_json::{Value, json};
 use usher_apiserver::Options;
@@ -288,7 +287,8 @@ async fn hostile_bodies_get_their_error_and_harm_nobody() {
         ("a YAML bomb", &[("content-type", "application/yaml")], yaml_bomb.as_bytes().to_vec(), 400),
         ("not protobuf", &[("content-type", "application/vnd.kubernetes.protobuf")], b"k8s\0\xff\xff\xff".to_vec(), 400),
         ("unknown form", &[("content-type", "text/plain")], b"hi".to_vec(), 415),
-        ("not UTF-8", &json_type, b"{\"metadata\":{\"name\":\"\xff\"}}".to_vec(), 400),
+        // As Go does, what is not UTF-8 becomes U+FFFD, which no name may contain.
+        ("not UTF-8", &json_type, b"{\"metadata\":{\"name\":\"\xff\"}}".to_vec(), 422),
     ];
     for (what, headers, body, expected) in cases {
         let answer = world.send(Method::POST, CONFIG_MAPS, headers, body).await;

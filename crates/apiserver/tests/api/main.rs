@@ -1,0 +1,5 @@
+//! The API through the in-process service: what clients may rely on, verb by verb.
+
+mod common;
+mod lists_and_watches;
+mod writes;
