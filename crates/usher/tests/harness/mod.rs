@@ -51,6 +51,25 @@ pub trait Server {
     fn log(&self) -> String;
 }
 
+/// What the tests of client libraries talk to: `usher up`, or with
+/// `USHER_AGAINST=real` a real control plane, which shows that the tests are right.
+pub fn server() -> Result<Box<dyn Server>, String> {
+    if std::env::var_os("USHER_AGAINST").is_some_and(|against| against == "real") {
+        return Ok(Box::new(Cluster::start(CONTROLLERS)?));
+    }
+    Ok(Box::new(Usher::start()))
+}
+
+/// The controllers that Usher has too. With more of them, pods would run and
+/// Jobs would finish on one side only.
+pub const CONTROLLERS: &[&str] = &[
+    "clusterrole-aggregation-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+];
+
 /// `usher up` on a free port with a data directory of its own; stopped on drop.
 pub struct Usher {
     child: Child,

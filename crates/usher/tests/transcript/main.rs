@@ -19,18 +19,8 @@ mod script;
 
 use std::{fs, path::Path, thread, time::Instant};
 
-use harness::{Cluster, Server, Shell, Usher};
+use harness::{CONTROLLERS, Cluster, Server, Shell, Usher};
 use script::{Record, Section};
-
-/// The controllers that Usher has too. With more of them, pods would run and
-/// Jobs would finish on one side only.
-const CONTROLLERS: &[&str] = &[
-    "clusterrole-aggregation-controller",
-    "garbage-collector-controller",
-    "namespace-controller",
-    "root-ca-certificate-publisher-controller",
-    "serviceaccount-controller",
-];
 
 #[test]
 fn kubectl_sees_no_difference_from_a_real_api_server() {
