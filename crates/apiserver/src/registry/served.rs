@@ -104,6 +104,11 @@ pub trait Served: Send + Sync {
         Deletion::Ordinary
     }
 
+    /// Whether an object whose deletion has begun stays, whatever its finalizers say.
+    fn is_held(&self, object: &Object, now: Timestamp) -> bool {
+        self.begin_deletion(&mut object.clone(), now) == Deletion::Held
+    }
+
     /// Whether a deletion that took effect is answered with the object rather than with a Status.
     fn delete_shows_object(&self) -> bool {
         false

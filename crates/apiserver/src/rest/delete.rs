@@ -171,8 +171,7 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         Grace::None => {}
     }
     let begins = !object::is_deleting(object);
-    let held =
-        begins && kind.begin_deletion(&mut marked, now) == Deletion::Held || !begins && is_held(kind, &marked, now);
+    let held = if begins { kind.begin_deletion(&mut marked, now) == Deletion::Held } else { kind.is_held(&marked, now) };
     if object::finalizers(&marked).is_empty() && !held {
         return Step::Remove;
     }
@@ -180,11 +179,6 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         mark(&mut marked, now, 0);
     }
     if marked == *object { Step::Pending } else { Step::Mark(marked) }
-}
-
-/// Whether the kind would still hold an object whose deletion has begun.
-fn is_held(kind: &dyn Served, object: &Object, now: Timestamp) -> bool {
-    kind.begin_deletion(&mut object.clone(), now) == Deletion::Held
 }
 
 /// The first mark of a deletion counts as a change of the object.

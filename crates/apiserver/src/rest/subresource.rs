@@ -228,7 +228,7 @@ impl Server {
             if dry_run {
                 return Ok(Outcome::Tried(new));
             }
-            let removed = is_removable(&new);
+            let removed = super::write::is_finished(kind, &new, &old, self.clock().now());
             let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new)) };
             let expect = usher_store::Expect::Revision(entry.mod_revision);
             match self.store().write(&kind.collection(), &key, op, expect).await {
@@ -300,14 +300,6 @@ fn scale_problem(problem: &crate::crd::scale::Problem) -> ApiError {
         crate::crd::scale::Problem::EmptyReplicas(_) => ApiError::bad_request(problem.to_string()),
         other => ApiError::internal(other.to_string()),
     }
-}
-
-/// An object that was to be deleted and that nothing holds any more.
-fn is_removable(object: &Object) -> bool {
-    object::is_deleting(object)
-        && object::finalizers(object).is_empty()
-        && object::deletion_grace_secs(object).is_none_or(|secs| secs == 0)
-        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
 }
 
 fn merge_map(object: &mut Object, field: &str, more: Option<&Value>) {

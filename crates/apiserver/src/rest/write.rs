@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use usher_schema::managed;
 use usher_store::{Entry, Expect, Op, WriteError};
@@ -11,7 +12,7 @@ use super::{Answer, Target};
 use crate::admission::{Operation, Review};
 use crate::object::{self, Object};
 use crate::registry::kind::Cx;
-use crate::registry::served::Part;
+use crate::registry::served::{Part, Served};
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
@@ -221,7 +222,7 @@ impl Server {
                 warnings.extend(said);
                 return Ok(if dry_run { Outcome::Tried(old) } else { Outcome::Stored(entry) });
             }
-            let removed = is_finished(&new, &old);
+            let removed = is_finished(kind, &new, &old, self.clock().now());
             if dry_run {
                 warnings.extend(said);
                 return Ok(Outcome::Tried(new));
@@ -400,9 +401,10 @@ fn name_required(resource: &crate::registry::kind::Resource) -> ApiError {
     ApiError::invalid(resource, "", &errors)
 }
 
-/// Whether an update took the last finalizer of an object that waits for nothing else.
-pub(super) fn is_finished(new: &Object, old: &Object) -> bool {
+/// Whether an update took the last of what an object that is being deleted was waiting for.
+pub(super) fn is_finished(kind: &dyn Served, new: &Object, old: &Object, now: Timestamp) -> bool {
     object::is_deleting(old)
         && object::finalizers(new).is_empty()
         && object::deletion_grace_secs(old).is_none_or(|secs| secs == 0)
+        && !kind.is_held(new, now)
 }
