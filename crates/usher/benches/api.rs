@@ -276,7 +276,7 @@ async fn in_process(scale: usize, table: &mut Vec<(String, String, &'static str)
     server.bootstrap().await.expect("bootstrap");
     server.clone().start_custom_resources();
     let service = server.service_as(User::new("bench", &["system:masters"]));
-    let call = |method: Method, path: String, body: Option<Value>| {
+    let call = move |method: Method, path: String, body: Option<Value>| {
         let service = service.clone();
         async move {
             let request = http::Request::builder()
