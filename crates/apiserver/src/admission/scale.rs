@@ -1,11 +1,10 @@
 //! Updates through the scale subresource: admission sees the Scale, not the object that is scaled.
 
 use super::Review;
+use crate::crd::scale::{Problem, ScalePaths};
 use crate::object::Object;
 use crate::server::Server;
-use crate::status::Result;
-
-type Paths = (String, String, Option<String>);
+use crate::status::{ApiError, Result};
 
 impl Server {
     /// [`Server::admit`] for a change of a stored object.
@@ -19,10 +18,11 @@ impl Server {
         let Some(paths) = self.reviewed_scale(review) else {
             return self.admit(review, new, Some(old), warnings).await;
         };
-        let (scale, old) = (crate::crd::scale_of(&new, &paths), crate::crd::scale_of(old, &paths));
+        let scale = paths.answer(&new).map_err(broken)?;
+        let old = paths.answer(old).map_err(broken)?;
         let admitted = self.admit(review, scale.clone(), Some(&old), warnings).await?;
         if admitted != scale {
-            crate::crd::set_scale(&mut new, &paths, &admitted)?;
+            paths.set(&mut new, &admitted).map_err(broken)?;
         }
         Ok(new)
     }
@@ -38,15 +38,23 @@ impl Server {
         let Some(paths) = self.reviewed_scale(review) else {
             return self.validate_admission(review, Some(new), Some(old), warnings).await;
         };
-        let (scale, old) = (crate::crd::scale_of(new, &paths), crate::crd::scale_of(old, &paths));
+        let scale = paths.answer(new).map_err(broken)?;
+        let old = paths.answer(old).map_err(broken)?;
         self.validate_admission(review, Some(&scale), Some(&old), warnings).await
     }
 
     /// Only webhooks look at a Scale.
-    fn reviewed_scale(&self, review: &Review<'_>) -> Option<Paths> {
+    fn reviewed_scale<'a>(&self, review: &Review<'a>) -> Option<&'a ScalePaths> {
         if review.subresource != "scale" || self.webhooks().is_empty() {
             return None;
         }
         review.kind.scale_paths()
+    }
+}
+
+fn broken(problem: Problem) -> ApiError {
+    match problem {
+        Problem::EmptyReplicas(_) => ApiError::bad_request(problem.to_string()),
+        other => ApiError::internal(other.to_string()),
     }
 }

@@ -272,7 +272,8 @@ impl Served for CustomKind {
                 self.check(&new, |meta, errors| version.validate_status_update(&new, old, meta, errors))?;
             }
         }
-        let generation = object::generation(old) + i64::from(version.changes_generation(&new, old) && part == Part::Main);
+        let generation =
+            object::generation(old) + i64::from(version.changes_generation(&new, old) && part == Part::Main);
         object::meta_mut(&mut new).insert("generation".to_owned(), generation.into());
         Ok(new)
     }

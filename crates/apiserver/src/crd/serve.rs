@@ -154,7 +154,9 @@ impl Server {
                 Op::Put(stored::freeze(&object))
             };
             let removes = op == Op::Delete;
-            if self.store().write(collection, &entry.key, op, Expect::Revision(entry.mod_revision)).await.is_err() && removes {
+            if self.store().write(collection, &entry.key, op, Expect::Revision(entry.mod_revision)).await.is_err()
+                && removes
+            {
                 left += 1;
             }
         }

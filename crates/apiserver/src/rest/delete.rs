@@ -172,7 +172,8 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         Grace::None => {}
     }
     let begins = !object::is_deleting(object);
-    let held = begins && kind.begin_deletion(&mut marked, now) == Deletion::Held || !begins && is_held(kind, &marked, now);
+    let held =
+        begins && kind.begin_deletion(&mut marked, now) == Deletion::Held || !begins && is_held(kind, &marked, now);
     if object::finalizers(&marked).is_empty() && !held {
         return Step::Remove;
     }
@@ -204,7 +205,10 @@ enum Grace {
     None,
     /// It runs already, and what is asked for now does not shorten it.
     Pending,
-    Until { at: Timestamp, secs: i64 },
+    Until {
+        at: Timestamp,
+        secs: i64,
+    },
 }
 
 /// How long the object has left. A second delete may only shorten it.

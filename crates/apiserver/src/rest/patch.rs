@@ -165,7 +165,10 @@ impl Edit {
         if codec::within_depth(&object, codec::MAX_DEPTH) {
             Ok(object)
         } else {
-            Err(ApiError::bad_request(format!("the patched object is nested more than {} levels deep", codec::MAX_DEPTH)))
+            Err(ApiError::bad_request(format!(
+                "the patched object is nested more than {} levels deep",
+                codec::MAX_DEPTH
+            )))
         }
     }
 }
