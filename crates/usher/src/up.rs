@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
+use usher_controllers::{self as controllers, Controllers, Handle};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -102,14 +104,24 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         let server = server.clone();
         async move { server.compact_by_age(HISTORY).await }
     });
+    let controllers = start_controllers(&server, pki.ca_pem);
     say_ready(&url, &config);
     wait_for_signal().await;
     tracing::info!("stopping");
+    controllers.stop().await;
     server.close();
     let _ = serving.await;
     let _ = compaction.await;
     store.close().await;
     Ok(())
+}
+
+/// The controllers call the API in process, as a member of `system:masters`.
+fn start_controllers(server: &Server, ca_pem: String) -> Handle {
+    let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
+    let options = controllers::Options { root_ca: Some(ca_pem), ..controllers::Options::default() };
+    server.metrics().register(|registry| options.metrics.register(registry));
+    Controllers::start(client, server.clock().clone(), options)
 }
 
 /// The one line on stdout. A reader that has gone away is no reason to stop.

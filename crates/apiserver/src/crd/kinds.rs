@@ -1,158 +1,20 @@
-//! Definitions and the resources they define, as the REST layer sees them.
+//! Custom resources as the REST layer sees them.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
 use usher_schema::codec::{self, Problem};
-use usher_schema::field::{Errors, Path};
+use usher_schema::field::Errors;
 use usher_schema::graph::{At, Graph, TypeId};
 
 use super::scale::ScalePaths;
 use super::version::{Custom, Version};
-use super::{definition, status};
 use crate::object::{self, Object};
-use crate::registry::kind::{Column, Cx, Propagation, Resource, Subresource};
-use crate::registry::served::{Deletion, Part, Served, count_generation};
-use crate::registry::{meta, names, table};
+use crate::registry::kind::{Column, Cx, Propagation, Resource};
+use crate::registry::served::{Part, Served};
+use crate::registry::{meta, names};
 use crate::status::{ApiError, Result};
-
-/// Until its objects are gone, a definition that is being deleted stays.
-pub const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
-
-/// The CustomResourceDefinitions themselves.
-pub struct Definitions {
-    resource: Resource,
-    schema: At<'static>,
-}
-
-impl Definitions {
-    pub fn new() -> Option<Definitions> {
-        let (group, version, kind) = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-        let resource = Resource {
-            group: group.to_owned(),
-            version: version.to_owned(),
-            kind: kind.to_owned(),
-            plural: "customresourcedefinitions".to_owned(),
-            singular: "customresourcedefinition".to_owned(),
-            short_names: vec!["crd".to_owned(), "crds".to_owned()],
-            categories: vec!["api-extensions".to_owned()],
-            namespaced: false,
-            verbs: vec!["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"],
-            subresources: vec![Subresource {
-                name: "status".to_owned(),
-                body: None,
-                verbs: vec!["get", "patch", "update"],
-            }],
-            has_status: true,
-            has_generation: true,
-        };
-        Some(Definitions { resource, schema: usher_schema::builtin::kind(group, version, kind)? })
-    }
-
-    fn refuse(&self, object: &Object, errors: &Errors) -> Result<()> {
-        if errors.is_empty() { Ok(()) } else { Err(ApiError::invalid(&self.resource, object::name(object), errors)) }
-    }
-}
-
-impl Served for Definitions {
-    fn resource(&self) -> &Resource {
-        &self.resource
-    }
-
-    fn schema(&self) -> At<'_> {
-        self.schema
-    }
-
-    fn is_custom(&self) -> bool {
-        false
-    }
-
-    fn decode(&self, body: &mut Object) -> Result<Vec<Problem>> {
-        let mut problems = Vec::new();
-        codec::decode(self.schema, body, &mut problems).map_err(|e| {
-            let kind = &self.resource.kind;
-            ApiError::bad_request(format!("{kind} in version \"v1\" cannot be handled as a {kind}: {e}"))
-        })?;
-        Ok(problems)
-    }
-
-    fn default(&self, mut object: Object) -> Result<Object> {
-        definition::default(&mut object);
-        codec::encode(self.schema, &mut object);
-        Ok(object)
-    }
-
-    fn create(&self, _cx: &Cx, mut object: Object) -> Result<Object> {
-        definition::prepare_create(&mut object);
-        let mut errors = Errors::new();
-        let metadata = object.get("metadata").unwrap_or(&Value::Null);
-        meta::validate_meta(metadata, &Path::new("metadata"), false, &names::dns1123_subdomain, &mut errors);
-        definition::validate(&object, &mut errors);
-        self.refuse(&object, &errors)?;
-        codec::encode(self.schema, &mut object);
-        object::meta_mut(&mut object).insert("generation".to_owned(), 1.into());
-        Ok(object)
-    }
-
-    fn update(&self, _cx: &Cx, part: Part, mut new: Object, old: &Object) -> Result<Object> {
-        crate::registry::served::keep_other_part(part, &mut new, old, true);
-        let mut errors = Errors::new();
-        let metadata = |o: &Object| o.get("metadata").cloned().unwrap_or(Value::Null);
-        meta::validate_meta_update(&metadata(&new), &metadata(old), &Path::new("metadata"), &mut errors);
-        if part == Part::Main {
-            definition::prepare_update(&mut new, old);
-            definition::validate_update(&new, old, &mut errors);
-        }
-        self.refuse(&new, &errors)?;
-        codec::encode(self.schema, &mut new);
-        count_generation(&mut new, old, true);
-        Ok(new)
-    }
-
-    fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        definition::warnings(new, old)
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        vec![table::name_column(), Column::new("Created At", "date", 0, "When the definition was created")]
-    }
-
-    fn cells(&self, object: &Object, _now: Timestamp) -> Vec<Value> {
-        vec![object::name(object).into(), object::meta_str(object, "creationTimestamp").into()]
-    }
-
-    fn selectable(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    fn select(&self, _object: &Object, _field: &str) -> String {
-        String::new()
-    }
-
-    fn default_propagation(&self) -> Propagation {
-        Propagation::Background
-    }
-
-    fn create_on_update(&self) -> bool {
-        false
-    }
-
-    fn unconditional_update(&self) -> bool {
-        false
-    }
-
-    fn begin_deletion(&self, definition: &mut Object, now: Timestamp) -> Deletion {
-        let mut finalizers: Vec<String> = object::finalizers(definition).into_iter().map(str::to_owned).collect();
-        if !finalizers.iter().any(|f| f == CLEANUP) {
-            finalizers.push(CLEANUP.to_owned());
-            object::set_finalizers(definition, &finalizers);
-        }
-        let message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon";
-        status::terminate(definition, "InstanceDeletionPending", message, now);
-        Deletion::Marked
-    }
-}
 
 /// One served version of a custom resource.
 pub struct CustomKind {

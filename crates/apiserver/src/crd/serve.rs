@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 use usher_store::{Expect, ListOptions, Op};
 
-use super::kinds::{CLEANUP, CustomKind};
+use super::kinds::CustomKind;
 use super::status;
 use super::version::Custom;
 use crate::object::{self, Object};
 use crate::registry::catalog::Catalog;
+use crate::registry::kinds::custom_resource_definition::CLEANUP;
 use crate::server::Server;
 use crate::stored;
 

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::kind::{Kind, Resource};
 use super::kinds;
 use super::served::{Served, Typed};
-use crate::crd::kinds::Definitions;
 
 /// What is served at one moment. Replaced as a whole when custom resources come and go.
 #[derive(Clone, Default)]
@@ -47,9 +46,6 @@ impl Catalog {
         }
         let mut collect = Collect(Catalog::default());
         kinds::register(&mut collect);
-        if let Some(definitions) = Definitions::new() {
-            collect.0.add(Arc::new(definitions));
-        }
         collect.0.questions = questions();
         collect.0
     }
@@ -70,7 +66,7 @@ impl Catalog {
     /// One version of every stored resource: what holds objects.
     pub fn stored(&self) -> Vec<Arc<dyn Served>> {
         let mut seen = std::collections::BTreeSet::new();
-        self.by_path.values().filter(|s| seen.insert(s.resource().collection())).cloned().collect()
+        self.by_path.values().filter(|s| seen.insert(s.collection())).cloned().collect()
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Served>> {

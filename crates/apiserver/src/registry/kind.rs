@@ -180,6 +180,11 @@ pub trait Kind: Send + Sync + 'static {
         false
     }
 
+    /// Set for a kind whose objects are kept as another kind's.
+    fn stored_as(&self) -> Option<Twin> {
+        None
+    }
+
     /// Whether a PUT to a name that does not exist creates it.
     fn create_on_update(&self) -> bool {
         false
@@ -188,6 +193,14 @@ pub trait Kind: Send + Sync + 'static {
     fn unconditional_update(&self) -> bool {
         true
     }
+}
+
+/// The kind that really keeps the objects, and the way there and back.
+#[derive(Clone, Copy)]
+pub struct Twin {
+    pub collection: &'static str,
+    pub freeze: fn(Value) -> Value,
+    pub thaw: fn(Value) -> Value,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,19 @@
 //! A kind as the REST layer sees it: rules over JSON values. [`Typed`] makes one of a built-in [`Kind`].
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::graph::At;
+use usher_store::Entry;
 
 use super::kind::{Column, Cx, Kind, Propagation, Resource};
 use super::meta;
 use crate::crd::scale::ScalePaths;
 use crate::object::{self, Object};
 use crate::status::{ApiError, Result};
+use crate::stored;
 
 /// Which part of an object a write is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,17 +66,22 @@ pub trait Served: Send + Sync {
     fn create_on_update(&self) -> bool;
     fn unconditional_update(&self) -> bool;
 
-    /// Whether answers need [`Served::present`] rather than the stored bytes.
+    /// Where its objects are kept. Versions of one resource share a place, and so do the two kinds of events.
+    fn collection(&self) -> String {
+        self.resource().collection()
+    }
+    /// Whether the stored bytes can be shown as they are.
     fn is_stored_as_shown(&self) -> bool {
         true
     }
-    /// From the stored form to the shown one.
-    fn present(&self, object: Object) -> Object {
-        object
+    fn freeze(&self, object: &Object) -> Bytes {
+        stored::freeze(object)
     }
-    /// From the shown form to the stored one.
-    fn conceal(&self, object: Object) -> Object {
-        object
+    fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
+        stored::thaw(self.resource(), value, revision)
+    }
+    fn thaw(&self, entry: &Entry) -> Result<Object, serde_json::Error> {
+        self.thaw_value(&entry.value, entry.mod_revision)
     }
 
     /// What OpenAPI shows of a custom resource's schema.
@@ -94,6 +102,11 @@ pub trait Served: Send + Sync {
     /// Marks an object whose deletion begins, in ways of its own.
     fn begin_deletion(&self, _object: &mut Object, _now: Timestamp) -> Deletion {
         Deletion::Ordinary
+    }
+
+    /// Whether an object whose deletion has begun stays, whatever its finalizers say.
+    fn is_held(&self, object: &Object, now: Timestamp) -> bool {
+        self.begin_deletion(&mut object.clone(), now) == Deletion::Held
     }
 
     /// Whether a deletion that took effect is answered with the object rather than with a Status.
@@ -166,6 +179,33 @@ impl<K: Kind> Served for Typed<K> {
             ))
         })?;
         Ok(problems)
+    }
+
+    fn collection(&self) -> String {
+        self.kind.stored_as().map_or_else(|| self.resource.collection(), |twin| twin.collection.to_owned())
+    }
+
+    fn is_stored_as_shown(&self) -> bool {
+        self.kind.stored_as().is_none()
+    }
+
+    fn freeze(&self, object: &Object) -> Bytes {
+        match self.kind.stored_as() {
+            Some(twin) => stored::freeze(&(twin.freeze)(object.clone())),
+            None => stored::freeze(object),
+        }
+    }
+
+    fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
+        let object = stored::thaw(&self.resource, value, revision)?;
+        Ok(match self.kind.stored_as() {
+            Some(twin) => {
+                let mut object = (twin.thaw)(object);
+                stored::stamp(&mut object, &self.resource.api_version(), &self.resource.kind, revision);
+                object
+            }
+            None => object,
+        })
     }
 
     fn default(&self, object: Object) -> Result<Object> {

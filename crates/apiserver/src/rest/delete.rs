@@ -16,7 +16,6 @@ use crate::registry::served::{Deletion, Served};
 use crate::request::{ListOptions, Query, parse_dry_run};
 use crate::server::Server;
 use crate::status::{self, ApiError, Result};
-use crate::stored;
 
 /// `metav1.DeleteOptions`.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +55,7 @@ impl Server {
             Answer::json(200, &status::deleted(kind.resource(), name, object::uid(&object)))
         } else {
             let code = if !removed && options.orphan == Some(false) { 202 } else { 200 };
-            self.show_object(code, kind, &kind.present(object), accepted)?
+            self.show_object(code, kind, &object, accepted)?
         };
         Ok(answer.warned(warnings))
     }
@@ -72,10 +71,10 @@ impl Server {
         let kind = target.kind.as_ref();
         let resource = kind.resource();
         loop {
-            let Some(entry) = self.store().get(&resource.collection(), &target.key(name)) else {
+            let Some(entry) = self.store().get(&kind.collection(), &target.key(name)) else {
                 return Err(target.not_found(name));
             };
-            let object = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let object = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
             options.check_preconditions(kind, name, &object)?;
             let step = step(kind, &object, options, self.clock().now());
             // What is on its way out already is not asked about again, nor an eviction, which was reviewed as one.
@@ -89,11 +88,11 @@ impl Server {
             let op = match step {
                 Step::Pending => return Ok((false, object)),
                 Step::Remove => Op::Delete,
-                Step::Mark(ref marked) => Op::Put(stored::freeze(marked)),
+                Step::Mark(ref marked) => Op::Put(kind.freeze(marked)),
             };
             match self
                 .store()
-                .write(&resource.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision))
+                .write(&kind.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision))
                 .await
             {
                 Ok(written) => {
@@ -135,7 +134,7 @@ impl Server {
             };
             let one = Target { kind: target.kind, ask: &ask };
             match self.delete_named(&one, &name, &options, &mut warnings).await {
-                Ok((_, object)) => shown.push(target.kind.present(object)),
+                Ok((_, object)) => shown.push(object),
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -172,8 +171,7 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         Grace::None => {}
     }
     let begins = !object::is_deleting(object);
-    let held =
-        begins && kind.begin_deletion(&mut marked, now) == Deletion::Held || !begins && is_held(kind, &marked, now);
+    let held = if begins { kind.begin_deletion(&mut marked, now) == Deletion::Held } else { kind.is_held(&marked, now) };
     if object::finalizers(&marked).is_empty() && !held {
         return Step::Remove;
     }
@@ -181,11 +179,6 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         mark(&mut marked, now, 0);
     }
     if marked == *object { Step::Pending } else { Step::Mark(marked) }
-}
-
-/// Whether the kind would still hold an object whose deletion has begun.
-fn is_held(kind: &dyn Served, object: &Object, now: Timestamp) -> bool {
-    kind.begin_deletion(&mut object.clone(), now) == Deletion::Held
 }
 
 /// The first mark of a deletion counts as a change of the object.

@@ -10,7 +10,6 @@ use crate::registry::served::Part;
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::stored;
 
 impl Server {
     pub(super) async fn subresource(&self, target: &Target<'_>, name: &str) -> Result<Answer> {
@@ -34,10 +33,9 @@ impl Server {
     /// The object a subresource is about.
     fn current(&self, target: &Target<'_>) -> Result<Object> {
         let name = &target.ask.info.name;
-        let resource = target.kind.resource();
         let entry =
-            self.store().get(&resource.collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
-        stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))
+            self.store().get(&target.kind.collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
+        target.kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))
     }
 
     /// The body of a subresource whose kind is not the resource's.
@@ -222,18 +220,18 @@ impl Server {
         let resource = kind.resource();
         let key = target.key(name);
         loop {
-            let Some(entry) = self.store().get(&resource.collection(), &key) else {
+            let Some(entry) = self.store().get(&kind.collection(), &key) else {
                 return Err(target.not_found(name));
             };
-            let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let new = edit(&old)?;
             if dry_run {
                 return Ok(Outcome::Tried(new));
             }
-            let removed = is_removable(&new);
-            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(stored::freeze(&new)) };
+            let removed = super::write::is_finished(kind, &new, &old, self.clock().now());
+            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new)) };
             let expect = usher_store::Expect::Revision(entry.mod_revision);
-            match self.store().write(&resource.collection(), &key, op, expect).await {
+            match self.store().write(&kind.collection(), &key, op, expect).await {
                 Ok(written) => {
                     self.wrote(resource);
                     return Ok(if removed { Outcome::Removed(new) } else { Outcome::Stored(written.entry) });
@@ -287,9 +285,7 @@ impl Server {
                     })
                     .await?;
                 let object = match outcome {
-                    Outcome::Stored(entry) => {
-                        stored::thaw_entry(kind.resource(), &entry).map_err(|e| ApiError::internal(e.to_string()))?
-                    }
+                    Outcome::Stored(entry) => kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?,
                     Outcome::Removed(object) | Outcome::Tried(object) => object,
                 };
                 Ok(super::show::finish(200, shown(&object)?.to_string().into_bytes(), accepted).warned(warnings))
@@ -304,14 +300,6 @@ fn scale_problem(problem: &crate::crd::scale::Problem) -> ApiError {
         crate::crd::scale::Problem::EmptyReplicas(_) => ApiError::bad_request(problem.to_string()),
         other => ApiError::internal(other.to_string()),
     }
-}
-
-/// An object that was to be deleted and that nothing holds any more.
-fn is_removable(object: &Object) -> bool {
-    object::is_deleting(object)
-        && object::finalizers(object).is_empty()
-        && object::deletion_grace_secs(object).is_none_or(|secs| secs == 0)
-        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
 }
 
 fn merge_map(object: &mut Object, field: &str, more: Option<&Value>) {

@@ -254,6 +254,22 @@ async fn nothing_new_in_a_namespace_that_is_missing_or_going() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_is_going_stays_until_it_is_finalized() {
+    let world = World::new().await;
+    let path = "/api/v1/namespaces/team";
+    world.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.ok();
+    world.delete(path, &json!(null)).await.ok();
+    let conditions = json!({"status": {"conditions": [{"type": "NamespaceContentRemaining", "status": "True"}]}});
+    world.patch(&format!("{path}/status"), "merge", &conditions).await.ok();
+    let mut namespace = world.get(path).await.ok();
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    assert_eq!(namespace["status"]["conditions"][0]["type"], "NamespaceContentRemaining");
+    namespace["spec"] = json!({"finalizers": []});
+    world.put(&format!("{path}/finalize"), &namespace).await.ok();
+    assert_eq!(world.get(path).await.code, 404);
+}
+
+#[tokio::test]
 async fn the_body_must_be_what_the_url_says() {
     let world = World::new().await;
     let (code, _, message) =

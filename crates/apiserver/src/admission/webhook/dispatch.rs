@@ -235,7 +235,7 @@ fn accept(hook: &Hook, review: &Review<'_>, before: &Object, mut new: Object) ->
     }
     if review.is_own_kind() {
         review.kind.decode(&mut new)?;
-        return review.kind.default(review.kind.conceal(new));
+        return review.kind.default(new);
     }
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     object::as_map(&mut new).insert("apiVersion".to_owned(), api_version.into());

@@ -41,7 +41,7 @@ pub fn shown(review: &Review<'_>, invocation: &Invocation, object: Option<&Objec
     if !review.is_own_kind() {
         return Some(typed(object, group, version, kind));
     }
-    Some(typed(review.kind.present(object), group, &invocation.version, kind))
+    Some(typed(object, group, &invocation.version, kind))
 }
 
 fn typed(mut object: Value, group: &str, version: &str, kind: &str) -> Value {

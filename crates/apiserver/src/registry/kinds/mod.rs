@@ -16,7 +16,6 @@ pub mod limit_range;
 pub mod namespace;
 pub mod node;
 pub mod persistent_volume_claim;
-pub mod plain;
 pub mod pod;
 pub mod pod_template;
 pub mod priority_class;
@@ -32,7 +31,6 @@ pub mod service_account;
 mod testing;
 pub mod webhook_configuration;
 
-use self::custom_resource_definition::{CustomResourceDefinitions, Rules};
 use super::kind::Kind;
 
 /// Takes each built-in kind in turn; what it makes of them is its own business.
@@ -61,12 +59,11 @@ pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(rbac::ClusterRoleBindings);
     visitor.kind(webhook_configuration::MutatingWebhookConfigurations);
     visitor.kind(webhook_configuration::ValidatingWebhookConfigurations);
-    visitor.kind(CustomResourceDefinitions { rules: Rules::NONE });
+    visitor.kind(custom_resource_definition::CustomResourceDefinitions);
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
     visitor.kind(pod::Pods);
     visitor.kind(job::Jobs);
     visitor.kind(cronjob::CronJobs);
-    plain::register_plain(visitor);
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub use conversion::{NewEvent, from_core, to_core};
 
 use super::common::text;
 use super::json_field::text_at;
-use crate::registry::kind::{Column, Cx, Kind, Resource};
+use crate::registry::kind::{Column, Cx, Kind, Resource, Twin};
 use crate::registry::table;
 use validate::{validate_legacy, validate_new, validate_new_update};
 
@@ -122,6 +122,10 @@ impl Kind for NewEvents {
 
     fn select(&self, object: &Value, field: &str) -> String {
         text_at(object, &format!("/{}", field.replace('.', "/")))
+    }
+
+    fn stored_as(&self) -> Option<Twin> {
+        Some(Twin { collection: "core/events", freeze: to_core, thaw: from_core })
     }
 
     fn create_on_update(&self) -> bool {
