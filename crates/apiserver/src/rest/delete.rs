@@ -171,7 +171,8 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
         Grace::None => {}
     }
     let begins = !object::is_deleting(object);
-    let held = if begins { kind.begin_deletion(&mut marked, now) == Deletion::Held } else { kind.is_held(&marked, now) };
+    let held =
+        if begins { kind.begin_deletion(&mut marked, now) == Deletion::Held } else { kind.is_held(&marked, now) };
     if object::finalizers(&marked).is_empty() && !held {
         return Step::Remove;
     }

@@ -44,7 +44,9 @@ async fn a_validating_webhook_is_shown_the_request_and_may_allow_it() {
     let hook = webhook.hook("check");
     validating(&world, "v", &[hook]).await;
     let path = format!("{CONFIG_MAPS}?fieldManager=me&fieldValidation=Strict");
-    let made = world.post(&path, &config_map("a")).await;
+    let mut sent = config_map("a");
+    sent["data"] = json!({"k": "v"});
+    let made = world.post(&path, &sent).await;
     made.ok();
     assert_eq!(made.warnings(), ["299 - \"mind the gap\""]);
     let asked = webhook.asked();
@@ -395,7 +397,11 @@ async fn custom_resources_are_shown_in_the_version_a_rule_names_and_scales_as_sc
     };
     let crd = json!({"metadata": {"name": "things.x.io"}, "spec": {"group": "x.io", "scope": "Namespaced",
         "names": {"plural": "things", "kind": "Thing"}, "versions": [version("v1", true), version("v2", false)]}});
+    world.server.clone().start_custom_resources();
     world.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &crd).await.ok();
+    while world.get("/apis/x.io/v1/namespaces/default/things").await.code == 404 {
+        tokio::task::yield_now().await;
+    }
     let webhook = Webhook::start(|path, request| match path {
         "mutate" => Reply::patch(
             json!([{"op": "add", "path": "/metadata/labels", "value": {"by": request["object"]["apiVersion"]
