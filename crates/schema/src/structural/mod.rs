@@ -30,3 +30,4 @@ pub use embedded::dns1035_label;
 pub use fieldpath::FieldPath;
 pub use openapi::Gvk;
 pub use schema::{Options, Structural};
+pub(crate) use values::children;

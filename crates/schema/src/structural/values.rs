@@ -68,7 +68,7 @@ fn visit(expr: &IdedExpr, found: &mut dyn FnMut(&str, &[&str])) {
     children(at, &mut |child| visit(child, found));
 }
 
-pub(super) fn children<'e>(expr: &'e IdedExpr, visit: &mut dyn FnMut(&'e IdedExpr)) {
+pub(crate) fn children<'e>(expr: &'e IdedExpr, visit: &mut dyn FnMut(&'e IdedExpr)) {
     match &expr.expr {
         Expr::Call(call) => {
             if let Some(target) = &call.target {
