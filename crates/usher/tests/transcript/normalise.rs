@@ -1,13 +1,14 @@
 //! Replaces what differs between two runs of the same server: uids, revisions,
 //! times, ages, generated names, addresses, keys. Everything else stays.
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use jiff::{SignedDuration, Timestamp};
 use regex::{Captures, Regex};
+use serde_json::Value;
 
 pub fn normalise(text: &str) -> Vec<String> {
-    let mut text = text.to_owned();
+    let mut text = text.split('\n').map(sort_keys).collect::<Vec<_>>().join("\n");
     for (pattern, replacement) in RULES.iter() {
         text = pattern.replace_all(&text, *replacement).into_owned();
     }
@@ -19,7 +20,8 @@ pub fn normalise(text: &str) -> Vec<String> {
 /// Order matters: what is replaced early cannot match later.
 static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     [
-        (r"(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", "<certificate>"),
+        // One certificate or a chain of them.
+        (r"(?s)-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----(?:\s+-----BEGIN.*?-----END CERTIFICATE-----)*", "<certificates>"),
         (r"eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{10,}", "<jwt>"),
         // klog: level and date, time, thread, source line
         (r"(?m)^([IWEF])\d{4} \d\d:\d\d:\d\d\.\d+ +\d+ (\S+):\d+\]", "$1 $2]"),
@@ -36,6 +38,24 @@ static RULES: LazyLock<Vec<(Regex, &str)>> = LazyLock::new(|| {
     .map(|(pattern, replacement)| (Regex::new(pattern).expect("a regular expression"), replacement))
     .into()
 });
+
+/// The order of keys in a JSON document means nothing; kubectl prints what it gets with `--raw`.
+fn sort_keys(line: &str) -> String {
+    fn sorted(value: Value) -> Value {
+        match value {
+            Value::Array(items) => items.into_iter().map(sorted).collect(),
+            Value::Object(fields) => {
+                let fields: BTreeMap<_, _> = fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+                Value::Object(fields.into_iter().collect())
+            }
+            other => other,
+        }
+    }
+    match serde_json::from_str(line) {
+        Ok(value @ (Value::Array(_) | Value::Object(_))) => sorted(value).to_string(),
+        _ => line.to_owned(),
+    }
+}
 
 /// Times around now; a time that a manifest names is years away and stays. The
 /// number of digits of a fraction stays too: Time has none, MicroTime has six.
@@ -152,6 +172,7 @@ fn what_changes_by_itself_is_replaced_and_nothing_else() {
         "resourceVersion: \"12\"\n",
         "at: 2001-02-03T04:05:06Z\n",
         "https://127.0.0.1:4711/x\n",
+        r#"{"b": 1, "a": [{"d": "x", "c": 2}]}"#,
     ));
     let expected = [
         "NAME  READY  AGE",
@@ -162,6 +183,7 @@ fn what_changes_by_itself_is_replaced_and_nothing_else() {
         "resourceVersion: <revision>",
         "at: 2001-02-03T04:05:06Z",
         "https://<server>/x",
+        r#"{"a":[{"c":2,"d":"x"}],"b":1}"#,
     ];
     assert_eq!(lines, expected);
     let now = Timestamp::now();

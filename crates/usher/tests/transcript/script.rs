@@ -164,7 +164,7 @@ impl Section {
 
     fn record(&self, command: &str, finished: Finished) -> Record {
         let mut lines = normalise(&finished.stdout);
-        lines.extend(normalise(&finished.stderr).into_iter().map(|line| format!("! {line}")));
+        lines.extend(normalise(&finished.stderr).into_iter().map(|line| format!("! {line}").trim_end().to_owned()));
         match finished.code {
             Some(0) => {}
             Some(code) => lines.push(format!("[exit {code}]")),
