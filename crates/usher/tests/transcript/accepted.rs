@@ -28,7 +28,9 @@ impl Entry {
     pub fn covers(&self, edits: &[Edit]) -> bool {
         let changes = edits.iter().filter(|edit| !matches!(edit, Edit::Same(_)));
         let (listed, more): (Vec<&Edit>, Vec<&Edit>) = changes.partition(|edit| {
-            !self.left_may_have_more || !matches!(edit, Edit::Left(_)) || self.changes.iter().any(|change| matches(change, edit))
+            !self.left_may_have_more
+                || !matches!(edit, Edit::Left(_))
+                || self.changes.iter().any(|change| matches(change, edit))
         });
         more.is_empty() != self.left_may_have_more
             && listed.len() == self.changes.len()
@@ -85,7 +87,7 @@ fn only_the_listed_lines_are_covered() {
     let one = left("one {something}: x");
     assert!(entries[0].covers(&[one.clone(), Edit::Same("x".to_owned()), right("two")]));
     assert!(!entries[0].covers(&[left("one {something}: y"), right("two")]));
-    assert!(!entries[0].covers(&[one.clone()]));
+    assert!(!entries[0].covers(std::slice::from_ref(&one)));
     assert!(!entries[0].covers(&[one, right("two"), right("three")]));
     assert!(entries[1].covers(&[left("any"), right("two"), left("more")]));
     assert!(!entries[1].covers(&[right("two")]), "a wildcard that nothing needs is stale");
