@@ -296,23 +296,14 @@ pub fn fix_name(target: &Target<'_>, options: &mut ListOptions) -> Result<()> {
 
 /// Only the fields a kind offers can be selected by.
 pub fn check_fields(kind: &dyn Served, fields: &FieldSelector) -> Result<()> {
-    for term in fields.terms() {
-        let known = matches!(term.field.as_str(), "metadata.name" | "metadata.namespace")
-            || kind.selectable().iter().any(|f| *f == term.field);
-        if !known {
-            let r = kind.resource();
-            let why = if kind.selectable().is_empty() {
-                format!(
-                    "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-                    term.field
-                )
-            } else if kind.is_custom() {
-                format!("field label not supported: {}", term.field)
+    let offered = kind.selectable();
+    for field in fields.terms().iter().map(|t| &t.field) {
+        if !matches!(field.as_str(), "metadata.name" | "metadata.namespace") && !offered.contains(field) {
+            return Err(ApiError::bad_request(if offered.is_empty() {
+                format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             } else {
-                format!("field label not supported: {}", term.field)
-            };
-            let _ = r;
-            return Err(ApiError::bad_request(why));
+                format!("field label not supported: {field}")
+            }));
         }
     }
     Ok(())

@@ -54,8 +54,9 @@ impl Server {
             Ok(watch) => watch,
             Err(old) => return Ok(expired_at_once(&too_old(old.requested, old.compacted))),
         };
-        let timeout = Duration::from_secs(options.timeout_secs.unwrap_or_else(|| self.default_watch_secs()));
+        // On virtual time nothing may happen just because time passes: a watch without a timeout has none.
         let periodic = !self.clock().is_virtual();
+        let timeout_secs = options.timeout_secs.or_else(|| periodic.then(|| self.default_watch_secs()));
         let end_of_initial = (options.initial_events == Some(true) && options.bookmarks).then_some(after);
         let state = Lines {
             server: self.clone(),
@@ -68,7 +69,7 @@ impl Server {
             end_of_initial,
             watch,
             columns_sent: false,
-            deadline: Instant::now() + timeout,
+            deadline: timeout_secs.map(|secs| Instant::now() + Duration::from_secs(secs)),
             over: false,
         };
         let body = Body::pieces(stream::unfold(state, |mut lines| async move {
@@ -135,7 +136,7 @@ struct Lines {
     watch: Watch,
     columns_sent: bool,
     bookmark_at: Option<Instant>,
-    deadline: Instant,
+    deadline: Option<Instant>,
     over: bool,
 }
 
@@ -172,7 +173,7 @@ impl Lines {
                     let revision = self.watch.revision();
                     return Some(self.bookmark(revision, false).into());
                 }
-                () = tokio::time::sleep_until(self.deadline) => {
+                () = sleep_until(self.deadline) => {
                     self.over = true;
                     if self.options.bookmarks {
                         let revision = self.watch.revision();

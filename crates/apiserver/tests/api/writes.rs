@@ -381,6 +381,15 @@ async fn refused_updates_are_counted_under_the_names_operators_watch() {
 }
 
 #[tokio::test]
+async fn names_that_clients_make_up_do_not_become_metrics() {
+    let world = World::new().await;
+    assert_eq!(world.get("/apis/made-up.example.com/v1/inventions").await.code, 404);
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/a/fantasy")).await.code, 404);
+    let page = String::from_utf8(world.get("/metrics").await.body.to_vec()).unwrap();
+    assert!(!page.contains("inventions") && !page.contains("fantasy"));
+}
+
+#[tokio::test]
 async fn a_full_house_asks_clients_to_come_back() {
     let options = Options { max_writes_inflight: 0, ..Options::default() };
     let world = World::with(options).await;

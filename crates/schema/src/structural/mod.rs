@@ -26,7 +26,6 @@ mod typecheck;
 mod validate;
 mod values;
 
-pub use embedded::dns1035_label;
 pub use fieldpath::FieldPath;
 pub use openapi::Gvk;
 pub use schema::{Options, Structural};

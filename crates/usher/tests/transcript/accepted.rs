@@ -6,10 +6,13 @@
 //! - *
 //! ```
 //!
-//! The lines after the reason are those that differ, in their order; `- *` stands
-//! for any lines, at least one, that only the real server prints.
+//! The lines after the reason are those that differ, in their order; `<*>` in a
+//! line stands for anything, and the line `- *` for any lines, at least one, that
+//! only the real server prints.
 
 use std::{fs, path::Path};
+
+use regex::Regex;
 
 use crate::diff::Edit;
 
@@ -24,12 +27,24 @@ pub struct Entry {
 impl Entry {
     pub fn covers(&self, edits: &[Edit]) -> bool {
         let changes = edits.iter().filter(|edit| !matches!(edit, Edit::Same(_)));
-        if !self.left_may_have_more {
-            return changes.eq(&self.changes);
+        let (listed, more): (Vec<&Edit>, Vec<&Edit>) = changes.partition(|edit| {
+            !self.left_may_have_more
+                || !matches!(edit, Edit::Left(_))
+                || self.changes.iter().any(|change| matches(change, edit))
+        });
+        more.is_empty() != self.left_may_have_more
+            && listed.len() == self.changes.len()
+            && self.changes.iter().zip(listed).all(|(change, edit)| matches(change, edit))
+    }
+}
+
+fn matches(listed: &Edit, actual: &Edit) -> bool {
+    match (listed, actual) {
+        (Edit::Left(listed), Edit::Left(actual)) | (Edit::Right(listed), Edit::Right(actual)) => {
+            let parts: Vec<_> = listed.split("<*>").map(regex::escape).collect();
+            Regex::new(&format!("^{}$", parts.join(".*"))).is_ok_and(|pattern| pattern.is_match(actual))
         }
-        let (listed, more): (Vec<&Edit>, Vec<&Edit>) =
-            changes.partition(|edit| !matches!(edit, Edit::Left(_)) || self.changes.contains(edit));
-        !more.is_empty() && listed.into_iter().eq(&self.changes)
+        _ => false,
     }
 }
 
@@ -67,11 +82,13 @@ fn parse(text: &str) -> Vec<Entry> {
 
 #[test]
 fn only_the_listed_lines_are_covered() {
-    let entries = parse("== a: kubectl x\nwhy: so\n- one\n+ two\n\n== a: kubectl y\nwhy: so\n- *\n+ two\n");
+    let entries = parse("== a: kubectl x\nwhy: so\n- one {<*>}: x\n+ two\n\n== a: kubectl y\nwhy: so\n- *\n+ two\n");
     let (left, right) = (|text: &str| Edit::Left(text.to_owned()), |text: &str| Edit::Right(text.to_owned()));
-    assert!(entries[0].covers(&[left("one"), Edit::Same("x".to_owned()), right("two")]));
-    assert!(!entries[0].covers(&[left("one")]));
-    assert!(!entries[0].covers(&[left("one"), right("two"), right("three")]));
+    let one = left("one {something}: x");
+    assert!(entries[0].covers(&[one.clone(), Edit::Same("x".to_owned()), right("two")]));
+    assert!(!entries[0].covers(&[left("one {something}: y"), right("two")]));
+    assert!(!entries[0].covers(std::slice::from_ref(&one)));
+    assert!(!entries[0].covers(&[one, right("two"), right("three")]));
     assert!(entries[1].covers(&[left("any"), right("two"), left("more")]));
     assert!(!entries[1].covers(&[right("two")]), "a wildcard that nothing needs is stale");
     assert!(!entries[1].covers(&[left("any"), right("two"), right("three")]));

@@ -55,8 +55,10 @@ impl Record {
 
 /// All sections, in the order of their names.
 pub fn load(dir: &Path) -> Vec<Section> {
-    let mut files: Vec<_> = fs::read_dir(dir).expect("read tests/transcript").map(|entry| entry.expect("entry").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "txt") && !path.ends_with("accepted.txt"));
+    let mut files: Vec<_> =
+        fs::read_dir(dir).expect("read tests/transcript").map(|entry| entry.expect("entry").path()).collect();
+    files
+        .retain(|path| path.extension().is_some_and(|extension| extension == "txt") && !path.ends_with("accepted.txt"));
     files.sort();
     files.iter().map(|path| parse(path)).collect()
 }
@@ -162,7 +164,7 @@ impl Section {
 
     fn record(&self, command: &str, finished: Finished) -> Record {
         let mut lines = normalise(&finished.stdout);
-        lines.extend(normalise(&finished.stderr).into_iter().map(|line| format!("! {line}")));
+        lines.extend(normalise(&finished.stderr).into_iter().map(|line| format!("! {line}").trim_end().to_owned()));
         match finished.code {
             Some(0) => {}
             Some(code) => lines.push(format!("[exit {code}]")),
