@@ -254,9 +254,10 @@ async fn a_condition_that_cannot_be_evaluated_refuses_or_skips_by_policy() {
     let world = World::new().await;
     let webhook = Webhook::start(|_, _| Reply::allow()).await;
     let hook = with(webhook.hook("c"), "matchConditions", json!([{"name": "c", "expression": "object.data.x == '1'"}]));
-    validating(&world, "v", &[hook.clone()]).await;
+    validating(&world, "v", std::slice::from_ref(&hook)).await;
     let (code, _, message) = create(&world, "a").await.refused();
-    assert_eq!((code, message.as_str()), (403, "configmaps \"a\" is forbidden: no such key: data"));
+    let why = "configmaps \"a\" is forbidden: expression 'object.data.x == '1'' resulted in error: no such key: data";
+    assert_eq!((code, message.as_str()), (403, why));
     world.delete(&format!("{REGISTRATION}/validatingwebhookconfigurations/v"), &Value::Null).await.ok();
     validating(&world, "v", &[with(hook, "failurePolicy", json!("Ignore"))]).await;
     create(&world, "a").await.ok();

@@ -12,8 +12,11 @@ use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
-/// An expression, or why it is none.
-pub struct Condition(Result<Expression, String>);
+pub struct Condition {
+    source: String,
+    /// Or why it is none.
+    expression: Result<Expression, String>,
+}
 
 thread_local! {
     /// Kubernetes' functions. Registering them costs far more than evaluating an expression.
@@ -22,7 +25,8 @@ thread_local! {
 
 impl Condition {
     pub fn compile(source: &str) -> Condition {
-        Condition(usher_schema::expression::parse(source).map_err(|why| format!("compilation failed: {why}")))
+        let expression = usher_schema::expression::parse(source).map_err(|why| format!("compilation failed: {why}"));
+        Condition { source: source.to_owned(), expression }
     }
 }
 
@@ -40,10 +44,15 @@ pub fn hold(
         context.add_variable_from_value("request", cel(request));
         let mut problems: Vec<String> = Vec::new();
         for condition in conditions {
-            match condition.0.as_ref().map_err(Clone::clone).and_then(|expression| evaluate(&context, expression)) {
-                Ok(true) => {}
-                Ok(false) => return Ok(false),
-                Err(why) => problems.push(why),
+            match &condition.expression {
+                Err(why) => problems.push(why.clone()),
+                Ok(expression) => match evaluate(&context, expression) {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(false),
+                    Err(why) => {
+                        problems.push(format!("expression '{}' resulted in error: {why}", condition.source));
+                    }
+                },
             }
         }
         match problems.as_slice() {
@@ -60,7 +69,7 @@ fn evaluate(context: &Context<'_>, expression: &Expression) -> Result<bool, Stri
         Ok(Ok(_)) => Err("expression result type is not bool".to_owned()),
         Ok(Err(ExecutionError::NoSuchKey(key))) => Err(format!("no such key: {key}")),
         Ok(Err(ExecutionError::UndeclaredReference(name))) => {
-            Err(format!("compilation failed: undeclared reference to '{name}' (in container '')"))
+            Err(format!("undeclared reference to '{name}' (in container '')"))
         }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("evaluation failed".to_owned()),
@@ -118,7 +127,8 @@ mod tests {
     #[test]
     fn one_false_condition_decides_whatever_fails_beside_it() {
         assert_eq!(check(&["object.nothing.here == 1", "false"]), Ok(false));
-        assert_eq!(check(&["true", "object.nothing.here == 1"]), Err("no such key: nothing".to_owned()));
+        let why = "expression 'object.nothing.here == 1' resulted in error: no such key: nothing";
+        assert_eq!(check(&["true", "object.nothing.here == 1"]), Err(why.to_owned()));
     }
 
     #[test]

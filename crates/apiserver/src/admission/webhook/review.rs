@@ -161,8 +161,9 @@ fn check_identity(uid: &str, said: &str, answer: &Value) -> Result<(), String> {
     let root = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or("");
     let (api_version, kind) = (root("apiVersion"), root("kind"));
     if (api_version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
+        let slash = if api_version.contains('/') { "" } else { "/" };
         return Err(format!(
-            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {api_version}, Kind={kind}"
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {slash}{api_version}, Kind={kind}"
         ));
     }
     Ok(())
@@ -199,6 +200,7 @@ mod tests {
             read(true, &other),
             "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1, Kind=Review"
         );
+        assert!(read(true, &json!({"response": {"uid": "u"}})).ends_with(", got /, Kind="));
         let patched = answer(json!({"uid": "u", "allowed": true, "patch": "W10="}));
         assert_eq!(read(true, &patched), "webhook returned response.patch but not response.patchType");
         assert_eq!(read(false, &patched), "validating webhook may not return response.patch");

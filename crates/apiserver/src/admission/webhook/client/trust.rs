@@ -102,17 +102,11 @@ pub fn describe(error: &std::io::Error, server_name: &str) -> String {
             | CertificateError::ExpiredContext { .. }
             | CertificateError::NotValidYet
             | CertificateError::NotValidYetContext { .. } => "certificate has expired or is not yet valid".to_owned(),
-            CertificateError::NotValidForName => format!("certificate is not valid for {server_name}"),
-            CertificateError::NotValidForNameContext { presented, .. } if !presented.is_empty() => {
-                let names: Vec<&str> = presented.iter().map(|name| bare(name)).collect();
-                format!("certificate is valid for {}, not {server_name}", names.join(", "))
-            }
-            CertificateError::NotValidForNameContext { .. } => {
-                format!("certificate is not valid for any names, but wanted to match {server_name}")
-            }
+            CertificateError::NotValidForName => not_valid_for(server_name, &[]),
+            CertificateError::NotValidForNameContext { presented, .. } => not_valid_for(server_name, presented),
             other => other.to_string(),
         },
-        Some(Error::InvalidMessage(_)) => return "http: server gave HTTP response to HTTPS client".to_owned(),
+        Some(Error::InvalidMessage(_)) => return "tls: first record does not look like a TLS handshake".to_owned(),
         Some(other) => return format!("remote error: tls: {other}"),
         None if error.kind() == std::io::ErrorKind::UnexpectedEof => return "EOF".to_owned(),
         None => return error.to_string(),
@@ -120,10 +114,39 @@ pub fn describe(error: &std::io::Error, server_name: &str) -> String {
     format!("tls: failed to verify certificate: x509: {why}")
 }
 
-/// `DnsName("x")` is how the TLS library shows a name.
-fn bare(name: &str) -> &str {
-    match name.split_once('(') {
-        Some((_, inner)) => inner.trim_end_matches(')').trim_matches('"'),
-        None => name,
+/// Go counts only the names of the kind that was asked for. The TLS library shows them as `DnsName("x")`.
+fn not_valid_for(server_name: &str, presented: &[String]) -> String {
+    let is_address = server_name.parse::<std::net::IpAddr>().is_ok();
+    let kind = if is_address { "IpAddress(" } else { "DnsName(" };
+    let names = presented.iter().filter_map(|name| name.strip_prefix(kind));
+    let names: Vec<&str> = names.map(|name| name.trim_end_matches(')').trim_matches('"')).collect();
+    match (names.as_slice(), is_address) {
+        ([], true) => {
+            format!("cannot validate certificate for {server_name} because it doesn't contain any IP SANs")
+        }
+        ([], false) => format!("certificate is not valid for any names, but wanted to match {server_name}"),
+        (names, _) => format!("certificate is valid for {}, not {server_name}", names.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_for_other_names_says_which() {
+        let error = |name: &str| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let params = rcgen::CertificateParams::new(["a.example".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+            let certificate = params.self_signed(&key).unwrap();
+            let parsed = ParsedCertificate::try_from(certificate.der()).unwrap();
+            let wanted = ServerName::try_from(name.to_owned()).unwrap();
+            describe(&std::io::Error::other(verify_server_name(&parsed, &wanted).unwrap_err()), name)
+        };
+        let begin = "tls: failed to verify certificate: x509: ";
+        assert_eq!(error("b.example"), format!("{begin}certificate is valid for a.example, not b.example"));
+        assert_eq!(error("127.0.0.2"), format!("{begin}certificate is valid for 127.0.0.1, not 127.0.0.2"));
+        let none = "certificate is not valid for any names, but wanted to match b.example";
+        assert_eq!(not_valid_for("b.example", &["IpAddress(127.0.0.1)".to_owned()]), none);
     }
 }
