@@ -160,7 +160,7 @@ pub fn patch_form(content_type: Option<&str>, strategic: bool) -> Result<PatchFo
             if strategic {
                 known.push("application/strategic-merge-patch+json");
             }
-            known.extend(["application/apply-patch+yaml", "application/apply-patch+cbor"]);
+            known.push("application/apply-patch+yaml");
             Err(ApiError::unsupported_media_type(format!(
                 "the body of the request was in an unknown format - accepted media types include: {}",
                 known.join(", ")

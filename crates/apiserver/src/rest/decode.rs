@@ -85,13 +85,13 @@ pub fn object_of(target: &Target<'_>, validation: FieldValidation, warnings: &mu
 /// A body of which not even version and kind can be read.
 fn unrecognized(kind: &dyn Served, body: &[u8], why: &str) -> ApiError {
     const SHOWN_BYTES: usize = 30;
-    let shown = match std::str::from_utf8(body) {
-        Ok("") => "<empty>".to_owned(),
-        Ok(text) => match text.char_indices().nth(SHOWN_BYTES) {
-            Some((end, _)) => format!("{} ...", &text[..end]),
-            None => text.to_owned(),
-        },
-        Err(_) => "<not text>".to_owned(),
+    let cut = &body[..body.len().min(SHOWN_BYTES)];
+    let more = if body.len() > SHOWN_BYTES { " ..." } else { "" };
+    let shown = match body.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => format!("{}{more}", String::from_utf8_lossy(cut)),
+        // Whatever it is, it is not JSON: shown by its bytes.
+        Some(_) => format!("{}{more}", cut.iter().map(|b| format!("{b:02x}")).collect::<String>()),
     };
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why} ({shown})",

@@ -197,7 +197,7 @@ fn zero_struct(at: At<'_>, depth: usize) -> Value {
         for field in &s.fields {
             match field.presence {
                 Presence::Always => map.insert(field.name.clone(), zero_value(at.to(field.ty), depth + 1)),
-                Presence::Struct => map.insert(field.name.clone(), zero_struct(at.to(field.ty), depth + 1)),
+                Presence::Struct => map.insert(field.name.clone(), zero_value(at.to(field.ty), depth + 1)),
                 Presence::Null => map.insert(field.name.clone(), Value::Null),
                 Presence::NonZero | Presence::Set => None,
             };

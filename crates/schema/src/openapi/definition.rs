@@ -78,8 +78,8 @@ fn docs(text: &'static str) -> HashMap<&'static str, Docs> {
 
 /// What is said about `apiVersion`, `kind` and `metadata` of any kind, for those that are not built in.
 pub(crate) fn words_for(field: &str) -> String {
-    let docs = CATALOG.docs.get("io.k8s.api.core.v1.ConfigMap");
-    docs.and_then(|d| d.fields.get(field)).map(|text| unescape(text)).unwrap_or_default()
+    let said = |name: &str| CATALOG.docs.get(name).and_then(|d| d.fields.get(field)).map(|text| unescape(text));
+    said("io.k8s.apimachinery.pkg.apis.meta.v1.TypeMeta").or_else(|| said("io.k8s.api.core.v1.ConfigMap")).unwrap_or_default()
 }
 
 fn unescape(text: &str) -> String {
