@@ -95,11 +95,13 @@ pub fn accept(header: Option<&str>, pretty: bool) -> Result<Accepted> {
         .ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
 }
 
-/// For documents that exist in one form only (discovery, OpenAPI): whether the client takes `media`.
-pub fn accepts(header: Option<&str>, media: &str) -> bool {
-    header.is_none_or(|h| {
-        h.trim().is_empty()
-            || Clause::parse_all(h).iter().any(|c| c.media == media || c.media == "*/*" || c.media == "application/*")
+/// For documents that are not objects (OpenAPI): the first of the client's wishes that is `offered` decides; where the
+/// client takes anything, the first offer.
+pub fn preferred<'o>(header: Option<&str>, offered: &[&'o str]) -> Option<&'o str> {
+    let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("*/*");
+    Clause::parse_all(header).iter().find_map(|c| match c.media {
+        "*/*" | "application/*" => offered.first().copied(),
+        media => offered.iter().copied().find(|o| *o == media),
     })
 }
 

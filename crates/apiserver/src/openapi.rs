@@ -3,14 +3,23 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
-use usher_schema::openapi::{self, Dialect, GroupVersionKind, Resource as Described, Subresource as DescribedSub};
+use usher_schema::openapi::{
+    self, Dialect, GroupVersionKind, Resource as Described, Subresource as DescribedSub, v2_protobuf,
+};
 
+use crate::body::Body;
 use crate::negotiate;
 use crate::registry::catalog::Catalog;
 use crate::registry::kind::Resource;
 use crate::rest::Answer;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
+
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The last is no valid media type, yet what client-go asks for; it is answered under the name above, as upstream does.
+const V2_FORMS: [&str; 3] =
+    ["application/json", V2_PROTOBUF, "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"];
 
 impl Server {
     /// `rest` is the path below `/openapi`.
@@ -20,16 +29,15 @@ impl Server {
             ["v3"] => Ok(Answer::json(200, &self.openapi_index(&catalog))),
             ["v3", "api", version] => self.openapi_group(&catalog, "", version),
             ["v3", "apis", group, version] => self.openapi_group(&catalog, group, version),
-            ["v2"] => {
-                if !negotiate::accepts(accept, "application/json") {
-                    return Err(ApiError::not_acceptable("application/json"));
+            ["v2"] => match negotiate::preferred(accept, &V2_FORMS) {
+                Some("application/json") => Ok(Answer::json(200, &openapi_v2(&catalog))),
+                Some(_) => {
+                    let encoded = catalog.openapi_v2.get_or_init(|| v2_protobuf::encode(&openapi_v2(&catalog)).into());
+                    let body = Body::whole(encoded.clone());
+                    Ok(Answer { code: 200, content_type: V2_PROTOBUF, body, warnings: Vec::new() })
                 }
-                let groups = described(&catalog);
-                let listed: Vec<(&str, &str, &[Described])> =
-                    groups.iter().map(|((g, v), r)| (g.as_str(), v.as_str(), r.as_slice())).collect();
-                let extra = custom_definitions(&catalog, Dialect::V2, |_| true);
-                Ok(Answer::json(200, &openapi::v2(&server_version(), &listed, &extra)))
-            }
+                None => Err(ApiError::not_acceptable(&V2_FORMS.join(", "))),
+            },
             _ => Err(ApiError::no_such_path()),
         }
     }
@@ -53,6 +61,13 @@ impl Server {
         let extra = custom_definitions(catalog, Dialect::V3, |r| r.group == group && r.version == version);
         Ok(Answer::json(200, &openapi::v3_group(group, version, &server_version(), resources, &extra)))
     }
+}
+
+fn openapi_v2(catalog: &Catalog) -> Value {
+    let groups = described(catalog);
+    let listed: Vec<(&str, &str, &[Described])> =
+        groups.iter().map(|((g, v), r)| (g.as_str(), v.as_str(), r.as_slice())).collect();
+    openapi::v2(&server_version(), &listed, &custom_definitions(catalog, Dialect::V2, |_| true))
 }
 
 fn server_version() -> String {

@@ -9,6 +9,7 @@
 mod custom;
 mod definition;
 mod paths;
+pub mod v2_protobuf;
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,9 @@
 //! All resources that are served, by path and in discovery's order.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
 
 use super::kind::{Kind, Resource};
 use super::kinds;
@@ -13,6 +15,8 @@ pub struct Catalog {
     by_path: BTreeMap<(String, String, String), Arc<dyn Served>>,
     /// Resources that answer a question and are never stored (reviews).
     questions: Vec<Resource>,
+    /// The OpenAPI v2 document in protobuf, made when first asked for: kubectl asks in every run that needs it.
+    pub(crate) openapi_v2: OnceLock<Bytes>,
 }
 
 /// An API group as discovery shows it.
