@@ -151,10 +151,13 @@ impl Server {
     /// `POST serviceaccounts/x/token`.
     pub(crate) async fn issue_token(&self, target: &Target<'_>) -> Result<Answer> {
         let body = self.body_as(target, "authentication.k8s.io", "v1", "TokenRequest")?;
+        let mut warnings = Vec::new();
+        let dry_run = crate::request::WriteOptions::parse(&target.ask.query, "CreateOptions")?.dry_run;
+        let body = self.reviewed(target, body, dry_run, &mut warnings).await?;
         let now = self.clock().now();
         let name = &target.ask.info.name;
         token_request::create(&body, target.namespace(), name, self, &self.access().signing, now, self.ids())
-            .map(|answer| Answer::json(201, &answer))
+            .map(|answer| Answer::json(201, &answer).warned(warnings))
             .map_err(|refusal| refused(&refusal))
     }
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::registry::catalog::Catalog;
+use crate::registry::catalog::{Catalog, Version};
 use crate::registry::kind::Resource;
 
 /// `/api` and `/apis` in one document each. `core`: the group without a name.
@@ -10,16 +10,17 @@ pub fn aggregated(catalog: &Catalog, core: bool, api: &str) -> Value {
     let items: Vec<Value> = catalog
         .groups()
         .into_iter()
-        .filter(|(group, _)| group.is_empty() == core)
-        .map(|(group, versions)| {
-            let versions: Vec<Value> = versions
+        .filter(|group| group.name.is_empty() == core)
+        .map(|group| {
+            let versions: Vec<Value> = group
+                .versions
                 .iter()
-                .map(|(version, resources)| {
-                    let resources: Vec<Value> = resources.iter().map(|r| aggregated_resource(r)).collect();
-                    json!({"version": version, "resources": resources, "freshness": "Current"})
+                .map(|version| {
+                    let resources: Vec<Value> = version.resources.iter().map(|r| aggregated_resource(r)).collect();
+                    json!({"version": version.name, "resources": resources, "freshness": "Current"})
                 })
                 .collect();
-            let metadata = if core { json!({}) } else { json!({"name": group}) };
+            let metadata = if core { json!({}) } else { json!({"name": group.name}) };
             json!({"metadata": metadata, "versions": versions})
         })
         .collect();
@@ -75,8 +76,8 @@ pub fn group_list(catalog: &Catalog) -> Value {
     let groups: Vec<Value> = catalog
         .groups()
         .iter()
-        .filter(|(group, _)| !group.is_empty())
-        .map(|(group, versions)| group_value(group, versions, false))
+        .filter(|group| !group.name.is_empty())
+        .map(|group| group_value(&group.name, &group.versions, false))
         .collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
@@ -84,13 +85,13 @@ pub fn group_list(catalog: &Catalog) -> Value {
 /// Legacy `/apis/<group>`.
 pub fn group(catalog: &Catalog, name: &str) -> Option<Value> {
     let groups = catalog.groups();
-    let (group, versions) = groups.iter().find(|(group, _)| group == name && !group.is_empty())?;
-    Some(group_value(group, versions, true))
+    let group = groups.iter().find(|group| group.name == name && !group.name.is_empty())?;
+    Some(group_value(&group.name, &group.versions, true))
 }
 
-fn group_value(group: &str, versions: &[(String, Vec<&Resource>)], alone: bool) -> Value {
+fn group_value(group: &str, versions: &[Version<'_>], alone: bool) -> Value {
     let versions: Vec<Value> =
-        versions.iter().map(|(v, _)| json!({"groupVersion": format!("{group}/{v}"), "version": v})).collect();
+        versions.iter().map(|v| json!({"groupVersion": format!("{group}/{}", v.name), "version": v.name})).collect();
     let mut out = json!({"name": group, "versions": versions, "preferredVersion": versions.first()});
     if alone {
         out["kind"] = "APIGroup".into();
@@ -102,10 +103,10 @@ fn group_value(group: &str, versions: &[(String, Vec<&Resource>)], alone: bool) 
 /// Legacy `/api/v1` and `/apis/<group>/<version>`.
 pub fn resource_list(catalog: &Catalog, group: &str, version: &str) -> Option<Value> {
     let groups = catalog.groups();
-    let (_, versions) = groups.iter().find(|(g, _)| g == group)?;
-    let (_, resources) = versions.iter().find(|(v, _)| v == version)?;
+    let found = groups.iter().find(|g| g.name == group)?;
+    let found = found.versions.iter().find(|v| v.name == version)?;
     let mut list = Vec::new();
-    for r in resources {
+    for r in &found.resources {
         let mut entry = json!({
             "name": r.plural, "singularName": r.singular, "namespaced": r.namespaced, "kind": r.kind, "verbs": r.verbs,
         });

@@ -21,8 +21,11 @@ impl Default for Gates {
     }
 }
 
+/// Where a gate is kept.
+type Select = fn(&mut Gates) -> &mut bool;
+
 /// The spellings of each gate, the seeds' first.
-const NAMES: [(&str, fn(&mut Gates) -> &mut bool); 5] = [
+const NAMES: [(&str, Select); 5] = [
     ("MutableSchedulingDirectivesForJobs", |g| &mut g.mutable_directives),
     ("JobMutableNodeSchedulingDirectives", |g| &mut g.mutable_directives),
     ("MutableSchedulingDirectivesForSuspendedJobs", |g| &mut g.mutable_directives_when_suspended),

@@ -8,14 +8,13 @@ use usher_schema::openapi::{self, Dialect, GroupVersionKind, Resource as Describ
 use crate::negotiate;
 use crate::registry::catalog::Catalog;
 use crate::registry::kind::Resource;
-use crate::request::Query;
 use crate::rest::Answer;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
 
 impl Server {
     /// `rest` is the path below `/openapi`.
-    pub(crate) fn openapi(&self, rest: &[&str], accept: Option<&str>, query: &Query) -> Result<Answer> {
+    pub(crate) fn openapi(&self, rest: &[&str], accept: Option<&str>) -> Result<Answer> {
         let catalog = self.catalog();
         match rest {
             ["v3"] => Ok(Answer::json(200, &self.openapi_index(&catalog))),
@@ -31,10 +30,7 @@ impl Server {
                 let extra = custom_definitions(&catalog, Dialect::V2, |_| true);
                 Ok(Answer::json(200, &openapi::v2(&server_version(), &listed, &extra)))
             }
-            _ => {
-                let _ = query;
-                Err(ApiError::no_such_path())
-            }
+            _ => Err(ApiError::no_such_path()),
         }
     }
 
@@ -66,11 +62,11 @@ fn server_version() -> String {
 /// Every resource in the words of the OpenAPI writer, by group and version.
 fn described(catalog: &Catalog) -> BTreeMap<(String, String), Vec<Described>> {
     let mut groups: BTreeMap<(String, String), Vec<Described>> = BTreeMap::new();
-    for (group, versions) in catalog.groups() {
-        for (version, resources) in versions {
+    for group in catalog.groups() {
+        for version in group.versions {
             let custom = |r: &Resource| catalog.find(&r.group, &r.version, &r.plural).is_some_and(|s| s.is_custom());
-            let list = resources.iter().map(|r| describe(r, custom(r))).collect();
-            groups.insert((group.clone(), version), list);
+            let list = version.resources.iter().map(|r| describe(r, custom(r))).collect();
+            groups.insert((group.name.clone(), version.name), list);
         }
     }
     groups

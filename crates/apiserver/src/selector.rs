@@ -1,5 +1,6 @@
 //! Label and field selectors: parsing as the query string spells them, and matching.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use usher_schema::field::{Errors, Path};
@@ -37,10 +38,7 @@ impl LabelSelector {
         self.0.is_empty()
     }
 
-    pub fn matches<S: AsRef<str> + Ord>(&self, labels: &BTreeMap<S, S>) -> bool
-    where
-        S: std::borrow::Borrow<str>,
-    {
+    pub fn matches<S: AsRef<str> + Borrow<str> + Ord>(&self, labels: &BTreeMap<S, S>) -> bool {
         self.0.iter().all(|r| r.matches(labels.get(r.key.as_str()).map(AsRef::as_ref)))
     }
 

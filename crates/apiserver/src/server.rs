@@ -1,16 +1,21 @@
 //! The API server: what all requests share, and how one is started inside a process.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use usher_env::{Clock, Ids};
+use usher_schema::field::Errors;
 use usher_store::Store;
 
 use crate::metrics::Metrics;
+use crate::object::{self, Object};
 use crate::registry::catalog::Catalog;
 use crate::registry::kind::{Gates, Resource};
+
+type Compiled = Vec<Arc<crate::crd::kinds::CustomKind>>;
 
 /// A handle on the server; clones are the same server.
 #[derive(Clone)]
@@ -24,7 +29,10 @@ struct Shared {
     options: Options,
     catalog: RwLock<Arc<Catalog>>,
     catalog_is_old: AtomicBool,
+    /// Compiled definitions by uid, with the generation they were compiled from.
+    compiled: parking_lot::Mutex<HashMap<String, (i64, Compiled)>>,
     access: crate::access::Access,
+    webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
     closing: watch::Sender<bool>,
 }
@@ -40,6 +48,8 @@ pub struct Options {
     pub max_writes_inflight: usize,
     /// `host:port` that discovery tells clients.
     pub address: String,
+    /// The CA of our own certificates: trusted for webhooks whose configuration names none.
+    pub ca_pem: String,
 }
 
 impl Default for Options {
@@ -50,6 +60,7 @@ impl Default for Options {
             max_reads_inflight: 400,
             max_writes_inflight: 200,
             address: "127.0.0.1:7443".to_owned(),
+            ca_pem: String::new(),
         }
     }
 }
@@ -63,7 +74,9 @@ impl Server {
             gates: options.gates.clone(),
             catalog: RwLock::new(Arc::new(Catalog::builtin())),
             catalog_is_old: AtomicBool::new(true),
+            compiled: Default::default(),
             access: crate::access::Access::new(keys, &options),
+            webhooks: crate::admission::webhook::Cache::default(),
             options,
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
@@ -98,6 +111,10 @@ impl Server {
         &self.0.access
     }
 
+    pub(crate) fn webhook_cache(&self) -> &crate::admission::webhook::Cache {
+        &self.0.webhooks
+    }
+
     /// What is served now, custom resources included.
     pub fn catalog(&self) -> Arc<Catalog> {
         if self.0.catalog_is_old.swap(false, Ordering::AcqRel) {
@@ -108,11 +125,29 @@ impl Server {
         self.0.catalog.read().clone()
     }
 
+    /// A definition compiled for serving, from the last time it was if it has not changed since.
+    pub(crate) fn compiled(&self, definition: &Object) -> Result<Compiled, Errors> {
+        let (uid, generation) = (object::uid(definition).to_owned(), object::generation(definition));
+        let mut compiled = self.0.compiled.lock();
+        if let Some((_, kinds)) = compiled.get(&uid).filter(|(g, _)| *g == generation) {
+            return Ok(kinds.clone());
+        }
+        let kinds = crate::crd::compile(definition)?;
+        compiled.insert(uid, (generation, kinds.clone()));
+        Ok(kinds)
+    }
+
+    /// What is served must be worked out anew.
+    pub(crate) fn definitions_changed(&self) {
+        self.0.catalog_is_old.store(true, Ordering::Release);
+    }
+
     /// Called after every write: what is derived from stored objects is derived anew when next needed.
     pub(crate) fn wrote(&self, resource: &Resource) {
         match resource.group.as_str() {
-            "apiextensions.k8s.io" => self.0.catalog_is_old.store(true, Ordering::Release),
+            "apiextensions.k8s.io" => self.definitions_changed(),
             "rbac.authorization.k8s.io" => self.0.access.rules_changed(),
+            "admissionregistration.k8s.io" => self.0.webhooks.configurations_changed(),
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::auth::identity::User;
 use crate::body::Body;
 use crate::negotiate;
+use crate::registry::kind::Resource;
 use crate::request::{Info, Query};
 use crate::rest::{Answer, Ask};
 use crate::server::Server;
@@ -151,7 +152,7 @@ impl Server {
             ["api", version] => discovery::resource_list(&catalog, "", version),
             ["apis", group] => discovery::group(&catalog, group),
             ["apis", group, version] => discovery::resource_list(&catalog, group, version),
-            ["openapi", rest @ ..] => return self.openapi(rest, accept, query),
+            ["openapi", rest @ ..] => return self.openapi(rest, accept),
             [".well-known", "openid-configuration"] => Some(self.access().openid_configuration()),
             ["openid", "v1", "jwks"] => Some(self.access().jwks()),
             _ => None,
@@ -185,9 +186,9 @@ impl Server {
 
     fn paths(&self, catalog: &crate::registry::catalog::Catalog) -> Vec<String> {
         let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-        for (group, versions) in catalog.groups().iter().filter(|(g, _)| !g.is_empty()) {
-            paths.push(format!("/apis/{group}"));
-            paths.extend(versions.iter().map(|(v, _)| format!("/apis/{group}/{v}")));
+        for group in catalog.groups().iter().filter(|g| !g.name.is_empty()) {
+            paths.push(format!("/apis/{}", group.name));
+            paths.extend(group.versions.iter().map(|v| format!("/apis/{}/{}", group.name, v.name)));
         }
         paths.extend(
             ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"].map(str::to_owned),
@@ -209,7 +210,12 @@ impl Server {
             Err(error) => (Answer::json(error.code, &error.to_status()), error.retry_after_secs()),
         };
         let took = (info.verb != "watch").then(|| started.elapsed());
-        self.metrics().observe(info, verb, dry_run, answer.code, took);
+        if !info.is_resource || self.serves(info) {
+            self.metrics().observe(info, verb, dry_run, answer.code, took);
+        } else {
+            // Whatever a client made up must not become a label.
+            self.metrics().observe(&Info::default(), verb, dry_run, answer.code, took);
+        }
         let mut response = Response::new(Body::empty());
         *response.status_mut() =
             http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -243,6 +249,16 @@ impl Server {
         }
         *response.body_mut() = body;
         response
+    }
+
+    fn serves(&self, info: &Info) -> bool {
+        let catalog = self.catalog();
+        let subresource =
+            |r: &Resource| info.subresource.is_empty() || r.subresources.iter().any(|s| s.name == info.subresource);
+        match catalog.find(&info.group, &info.version, &info.resource) {
+            Some(kind) => subresource(kind.resource()),
+            None => catalog.question(&info.group, &info.version, &info.resource).is_some(),
+        }
     }
 
     /// A place among the requests being worked on, or 429. Streams and our own controllers need none.

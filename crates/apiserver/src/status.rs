@@ -17,13 +17,15 @@ pub struct ApiError {
     details: Map<String, Value>,
     /// `metadata.continue`: how an expired list may go on.
     continue_token: Option<String>,
+    /// A whole status made elsewhere, shown as it is.
+    made: Option<Box<Map<String, Value>>>,
 }
 
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError { code, reason, message: message.into(), details: Map::new(), continue_token: None }
+        ApiError { code, reason, message: message.into(), details: Map::new(), continue_token: None, made: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {
@@ -238,8 +240,19 @@ impl ApiError {
         ApiError::new(code, reason, message)
     }
 
+    /// A `Status` that a webhook refused with; it has a code and a message.
+    pub fn made_elsewhere(code: u16, message: &str, status: Map<String, Value>) -> ApiError {
+        ApiError { made: Some(Box::new(status)), ..ApiError::new(code, "", message) }
+    }
+
     /// The `Status` object of the answer.
     pub fn to_status(&self) -> Value {
+        if let Some(made) = &self.made {
+            let mut status = Value::Object((**made).clone());
+            status["kind"] = "Status".into();
+            status["apiVersion"] = "v1".into();
+            return status;
+        }
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
             metadata.insert("continue".to_owned(), token.as_str().into());

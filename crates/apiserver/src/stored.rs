@@ -10,7 +10,6 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use usher_store::Entry;
 
 use crate::object::Object;
 use crate::registry::kind::Resource;
@@ -127,11 +126,6 @@ pub fn labels(value: &[u8]) -> BTreeMap<Cow<'_, str>, Cow<'_, str>> {
 /// `namespace/name`, or `name` for what has no namespace.
 pub fn key(namespace: &str, name: &str) -> String {
     if namespace.is_empty() { name.to_owned() } else { format!("{namespace}/{name}") }
-}
-
-/// The object of a store entry.
-pub fn thaw_entry(resource: &Resource, entry: &Entry) -> Result<Object, serde_json::Error> {
-    thaw(resource, &entry.value, entry.mod_revision)
 }
 
 #[cfg(test)]

@@ -207,6 +207,32 @@ impl Graph {
         &self.types[id.0 as usize]
     }
 
+    /// Copies a type of another graph, and all it leads to, into this one.
+    pub fn import(&mut self, from: At<'_>) -> TypeId {
+        self.import_seen(from, &mut HashMap::new())
+    }
+
+    fn import_seen(&mut self, from: At<'_>, seen: &mut HashMap<TypeId, TypeId>) -> TypeId {
+        if let Some(&id) = seen.get(&from.id) {
+            return id;
+        }
+        let id = self.add(Type::Any);
+        seen.insert(from.id, id);
+        let mut ty = from.ty().clone();
+        match &mut ty {
+            Type::Struct(s) => {
+                for field in &mut s.fields {
+                    field.ty = self.import_seen(from.to(field.ty), seen);
+                }
+            }
+            Type::Map(m) => m.values = self.import_seen(from.to(m.values), seen),
+            Type::List(l) => l.items = self.import_seen(from.to(l.items), seen),
+            Type::Scalar(_) | Type::Any => {}
+        }
+        self.set(id, ty);
+        id
+    }
+
     pub fn named(&self, name: &str) -> Option<At<'_>> {
         self.names.get(name).map(|&id| At { graph: self, id })
     }

@@ -39,7 +39,9 @@ fn main() {
 /// A custom resource of about 3 KB.
 fn thing(name: &str) -> Value {
     let entries: Vec<Value> = (0..24)
-        .map(|i| json!({"name": format!("entry-{i}"), "value": "x".repeat(60), "count": i, "labels": {"tier": "batch"}}))
+        .map(
+            |i| json!({"name": format!("entry-{i}"), "value": "x".repeat(60), "count": i, "labels": {"tier": "batch"}}),
+        )
         .collect();
     json!({
         "apiVersion": "bench.usher.dev/v1", "kind": "Thing",
@@ -103,8 +105,9 @@ impl Up {
 }
 
 async fn define(connection: &mut Connection) {
-    let (code, body) =
-        connection.call(Method::POST, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", Some(&definition())).await;
+    let (code, body) = connection
+        .call(Method::POST, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", Some(&definition()))
+        .await;
     assert!(code == 201 || code == 409, "{code} {}", String::from_utf8_lossy(&body));
     // Served once it is established.
     for _ in 0..200 {
@@ -134,7 +137,8 @@ async fn create_many(endpoint: &Endpoint, connections: usize, first: usize, coun
                     if i >= first + count {
                         return;
                     }
-                    let (code, body) = connection.call(Method::POST, NAMESPACE, Some(&thing(&format!("thing-{i:06}")))).await;
+                    let (code, body) =
+                        connection.call(Method::POST, NAMESPACE, Some(&thing(&format!("thing-{i:06}")))).await;
                     assert_eq!(code, 201, "{}", String::from_utf8_lossy(&body));
                 }
             })
@@ -157,7 +161,11 @@ async fn over_https(scale: usize, table: &mut Vec<(String, String, &'static str)
 
     let count = 40_000 / scale;
     let secs = create_many(&up.endpoint, 64, 0, count).await;
-    table.push(("durable creates over HTTPS, 64 connections".into(), format!("{:.0}/s", count as f64 / secs), "4,000/s"));
+    table.push((
+        "durable creates over HTTPS, 64 connections".into(),
+        format!("{:.0}/s", count as f64 / secs),
+        "4,000/s",
+    ));
 
     let wanted = 10_000.min(count);
     let mut best = Duration::MAX;
@@ -186,7 +194,9 @@ async fn watch_latency(endpoint: &Endpoint, scale: usize, table: &mut Vec<(Strin
     let mut readers = Vec::new();
     for _ in 0..watchers {
         let connection = Connection::open(endpoint).await;
-        let path = format!("/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=120");
+        let path = format!(
+            "/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=120"
+        );
         let mut stream = connection.stream(&path).await;
         let sent = sent.clone();
         readers.push(tokio::spawn(async move {
@@ -221,7 +231,8 @@ async fn watch_latency(endpoint: &Endpoint, scale: usize, table: &mut Vec<(Strin
                 let body = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": format!("w-{i:06}")},
                     "data": {"x": "y".repeat(2600)}});
                 *sent[i].lock().await = Some(Instant::now());
-                let (code, _) = connection.call(Method::POST, "/api/v1/namespaces/default/configmaps", Some(&body)).await;
+                let (code, _) =
+                    connection.call(Method::POST, "/api/v1/namespaces/default/configmaps", Some(&body)).await;
                 assert_eq!(code, 201);
                 i += lanes;
             }
@@ -232,7 +243,9 @@ async fn watch_latency(endpoint: &Endpoint, scale: usize, table: &mut Vec<(Strin
     }
     let mut all: Vec<f32> = Vec::new();
     for reader in readers {
-        all.extend(tokio::time::timeout(Duration::from_secs(30), reader).await.expect("watchers finish").expect("a watcher"));
+        all.extend(
+            tokio::time::timeout(Duration::from_secs(30), reader).await.expect("watchers finish").expect("a watcher"),
+        );
     }
     assert_eq!(all.len(), expected * watchers, "every watcher saw every write");
     all.sort_by(f32::total_cmp);
@@ -277,7 +290,8 @@ async fn in_process(scale: usize, table: &mut Vec<(String, String, &'static str)
             (code, http_body_util::BodyExt::collect(response.into_body()).await.expect("infallible").to_bytes())
         }
     };
-    let (code, _) = call(Method::POST, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".into(), Some(definition())).await;
+    let (code, _) =
+        call(Method::POST, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions".into(), Some(definition())).await;
     assert_eq!(code, 201);
     for _ in 0..200 {
         if call(Method::GET, NAMESPACE.into(), None).await.0 == 200 {
@@ -320,7 +334,11 @@ async fn at_scale(scale: usize, table: &mut Vec<(String, String, &'static str)>)
     table.push((format!("RSS with {count} objects of 3 KB"), format!("{:.0} MB", up.rss_mb()), "1,000 MB"));
     up.stop();
     let up = Up::start(dir.path());
-    table.push((format!("restart with {count} objects until ready"), format!("{} ms", up.ready_after.as_millis()), "3,000 ms"));
+    table.push((
+        format!("restart with {count} objects until ready"),
+        format!("{} ms", up.ready_after.as_millis()),
+        "3,000 ms",
+    ));
     table.push((format!("RSS after that restart"), format!("{:.0} MB", up.rss_mb()), ""));
     up.stop();
 }

@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
+use usher_controllers::{self as controllers, Controllers, Handle};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -84,11 +86,17 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     pki::write_private(&config.kubeconfig, kubeconfig.as_bytes())
         .map_err(|source| StartError::Kubeconfig { path: config.kubeconfig.clone(), source })?;
     let tls = Arc::new(pki.server_config()?);
-    let options = Options { gates: config.gates.clone(), address: address.to_string(), ..Options::default() };
+    let options = Options {
+        gates: config.gates.clone(),
+        address: address.to_string(),
+        ca_pem: pki.ca_pem.clone(),
+        ..Options::default()
+    };
     let keys = Keys { service_account: pki.service_account_key, tokens };
     let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
     server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;
 
+    server.clone().start_custom_resources();
     listener.set_nonblocking(true).map_err(StartError::Runtime)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(StartError::Runtime)?;
     let serving = tokio::spawn(listen::serve(server.clone(), listener, tls));
@@ -96,14 +104,24 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         let server = server.clone();
         async move { server.compact_by_age(HISTORY).await }
     });
+    let controllers = start_controllers(&server, pki.ca_pem);
     say_ready(&url, &config);
     wait_for_signal().await;
     tracing::info!("stopping");
+    controllers.stop().await;
     server.close();
     let _ = serving.await;
     let _ = compaction.await;
     store.close().await;
     Ok(())
+}
+
+/// The controllers call the API in process, as a member of `system:masters`.
+fn start_controllers(server: &Server, ca_pem: String) -> Handle {
+    let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
+    let options = controllers::Options { root_ca: Some(ca_pem), ..controllers::Options::default() };
+    server.metrics().register(|registry| options.metrics.register(registry));
+    Controllers::start(client, server.clock().clone(), options)
 }
 
 /// The one line on stdout. A reader that has gone away is no reason to stop.

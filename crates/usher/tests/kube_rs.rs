@@ -16,7 +16,10 @@ use k8s_openapi::{
 };
 use kube::{
     Api, Client, Error, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams,
+        WatchEvent, WatchParams,
+    },
     config::{Config, KubeConfigOptions, Kubeconfig},
     core::PartialObjectMeta,
     runtime::{
@@ -32,7 +35,8 @@ const NAMESPACE: &str = "default";
 fn with_client<F: Future<Output = ()>>(test: impl FnOnce(Client) -> F) {
     let server = need!(harness::server());
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let client = connect(&*server).await;
         tokio::time::timeout(Duration::from_secs(120), test(client)).await.expect("the test ends");
@@ -41,22 +45,27 @@ fn with_client<F: Future<Output = ()>>(test: impl FnOnce(Client) -> F) {
 
 async fn connect(server: &dyn Server) -> Client {
     let kubeconfig = Kubeconfig::read_from(server.kubeconfig()).expect("read the kubeconfig");
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a usable kubeconfig");
+    let config =
+        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a usable kubeconfig");
     Client::try_from(config).expect("a client")
 }
 
 fn config_map(name: &str, value: &str) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"test": "yes"}}, "data": {"k": value}})).expect("a ConfigMap")
+    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"test": "yes"}}, "data": {"k": value}}))
+        .expect("a ConfigMap")
 }
 
 fn job(name: &str) -> Job {
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox"}]}});
-    serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"suspend": true, "template": template}})).expect("a Job")
+    serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"suspend": true, "template": template}}))
+        .expect("a Job")
 }
 
 /// What a reader of ConfigMaps knows: name and value.
 fn values<'a>(maps: impl IntoIterator<Item = &'a ConfigMap>) -> BTreeMap<String, String> {
-    maps.into_iter().map(|map| (map.name_any(), map.data.as_ref().map(|data| data["k"].clone()).unwrap_or_default())).collect()
+    maps.into_iter()
+        .map(|map| (map.name_any(), map.data.as_ref().map(|data| data["k"].clone()).unwrap_or_default()))
+        .collect()
 }
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
@@ -73,7 +82,10 @@ fn objects_are_created_read_listed_replaced_and_deleted() {
         for name in ["a", "b", "c"] {
             maps.create(&PostParams::default(), &config_map(name, "1")).await.expect("create");
         }
-        assert_eq!(refusal(maps.create(&PostParams::default(), &config_map("a", "1")).await), (409, "AlreadyExists".into()));
+        assert_eq!(
+            refusal(maps.create(&PostParams::default(), &config_map("a", "1")).await),
+            (409, "AlreadyExists".into())
+        );
 
         let mut page = ListParams::default().labels("test=yes").limit(2);
         let first = maps.list(&page).await.expect("first page");
@@ -92,7 +104,9 @@ fn objects_are_created_read_listed_replaced_and_deleted() {
 
         maps.delete("a", &DeleteParams::default()).await.expect("delete");
         assert!(maps.get_opt("a").await.expect("get").is_none());
-        maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("test=yes")).await.expect("delete all");
+        maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("test=yes"))
+            .await
+            .expect("delete all");
         assert!(maps.list(&ListParams::default().labels("test=yes")).await.expect("list").items.is_empty());
     });
 }
@@ -101,7 +115,8 @@ fn objects_are_created_read_listed_replaced_and_deleted() {
 fn a_plain_watch_tells_every_change_in_order() {
     with_client(|client| async move {
         let maps: Api<ConfigMap> = Api::namespaced(client, NAMESPACE);
-        let start = maps.list(&ListParams::default()).await.expect("list").metadata.resource_version.expect("a revision");
+        let start =
+            maps.list(&ListParams::default()).await.expect("list").metadata.resource_version.expect("a revision");
         let events = maps.watch(&WatchParams::default().labels("test=yes").timeout(60), &start).await.expect("watch");
         pin_mut!(events);
         let created = maps.create(&PostParams::default(), &config_map("a", "1")).await.expect("create");
@@ -144,7 +159,10 @@ fn a_watcher_follows(config: watcher::Config) {
                 other => panic!("in the middle of the list: {other:?}"),
             }
         }
-        assert_eq!(values(&initial), BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())]));
+        assert_eq!(
+            values(&initial),
+            BTreeMap::from([("a".to_owned(), "1".to_owned()), ("b".to_owned(), "1".to_owned())])
+        );
         maps.patch("b", &PatchParams::default(), &Patch::Merge(json!({"data": {"k": "2"}}))).await.expect("patch");
         let Some(Event::Apply(changed)) = events.try_next().await.expect("no error") else { panic!("no change") };
         assert_eq!(values([&changed])["b"], "2");
@@ -213,8 +231,10 @@ fn patches_and_apply_change_what_they_name() {
         let made = jobs.create(&PostParams::default(), &job("work")).await.expect("create");
         assert_eq!(made.metadata.generation, Some(1));
         let resources = json!({"requests": {"cpu": "100m"}});
-        let strategic = json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "resources": resources}]}}}});
-        let patched = jobs.patch("work", &PatchParams::default(), &Patch::Strategic(strategic)).await.expect("strategic patch");
+        let strategic =
+            json!({"spec": {"template": {"spec": {"containers": [{"name": "main", "resources": resources}]}}}});
+        let patched =
+            jobs.patch("work", &PatchParams::default(), &Patch::Strategic(strategic)).await.expect("strategic patch");
         let pod = patched.spec.expect("a spec").template.spec.expect("a pod spec");
         assert_eq!((pod.containers.len(), pod.containers[0].image.as_deref()), (1, Some("busybox")));
         assert_eq!(patched.metadata.generation, Some(2));
@@ -228,10 +248,12 @@ fn patches_and_apply_change_what_they_name() {
         assert_eq!(refusal(refused), (409, "Conflict".into()), "the creator owns it");
         jobs.patch("work", &PatchParams::apply("one").force(), &apply(3)).await.expect("forced apply");
         let again = jobs.patch("work", &PatchParams::apply("two"), &apply(3)).await.expect("the same value");
-        let owners: Vec<_> = again.managed_fields().iter().filter(|entry| entry.operation.as_deref() == Some("Apply")).collect();
+        let owners: Vec<_> =
+            again.managed_fields().iter().filter(|entry| entry.operation.as_deref() == Some("Apply")).collect();
         assert_eq!(owners.len(), 2);
         let merge = Patch::Merge(json!({"spec": {"paralelism": 4}}));
-        let strict = PatchParams { field_validation: Some(kube::api::ValidationDirective::Strict), ..PatchParams::default() };
+        let strict =
+            PatchParams { field_validation: Some(kube::api::ValidationDirective::Strict), ..PatchParams::default() };
         assert_eq!(refusal(jobs.patch("work", &strict, &merge).await), (422, "Invalid".into()));
     });
 }
@@ -242,7 +264,8 @@ fn status_is_a_subresource_of_its_own() {
         let jobs: Api<Job> = Api::namespaced(client, NAMESPACE);
         jobs.create(&PostParams::default(), &job("work")).await.expect("create");
         let both = json!({"spec": {"parallelism": 9}, "status": {"active": 2}});
-        let patched = jobs.patch_status("work", &PatchParams::default(), &Patch::Merge(&both)).await.expect("patch the status");
+        let patched =
+            jobs.patch_status("work", &PatchParams::default(), &Patch::Merge(&both)).await.expect("patch the status");
         assert_eq!(patched.status.as_ref().and_then(|status| status.active), Some(2));
         assert_eq!(patched.spec.as_ref().and_then(|spec| spec.parallelism), Some(1));
         assert_eq!(patched.metadata.generation, Some(1), "a status is no new generation");
@@ -292,7 +315,9 @@ fn a_namespace_takes_its_content_with_it() {
         maps.create(&PostParams::default(), &config_map("a", "1")).await.expect("create");
         namespaces.delete("doomed", &DeleteParams::default()).await.expect("delete");
         let uid = made.uid().expect("a uid");
-        wait::await_condition(namespaces, "doomed", wait::conditions::is_deleted(&uid)).await.expect("the namespace is gone");
+        wait::await_condition(namespaces, "doomed", wait::conditions::is_deleted(&uid))
+            .await
+            .expect("the namespace is gone");
         assert!(maps.list(&ListParams::default()).await.expect("list").items.is_empty());
     });
 }
@@ -316,7 +341,9 @@ fn a_custom_resource_is_defined_and_used() {
         }))
         .expect("a definition");
         definitions.create(&PostParams::default(), &definition).await.expect("define");
-        wait::await_condition(definitions, "gears.example.com", wait::conditions::is_crd_established()).await.expect("established");
+        wait::await_condition(definitions, "gears.example.com", wait::conditions::is_crd_established())
+            .await
+            .expect("established");
         let gear = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Gear"));
         let gears: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &gear);
         let body = json!({"apiVersion": "example.com/v1", "kind": "Gear", "metadata": {"name": "a"}, "spec": {}});

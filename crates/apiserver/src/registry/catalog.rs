@@ -15,6 +15,19 @@ pub struct Catalog {
     questions: Vec<Resource>,
 }
 
+/// An API group as discovery shows it.
+pub struct Group<'a> {
+    /// Empty for the core group.
+    pub name: String,
+    pub versions: Vec<Version<'a>>,
+}
+
+pub struct Version<'a> {
+    pub name: String,
+    /// By name.
+    pub resources: Vec<&'a Resource>,
+}
+
 /// Groups in the order discovery lists them: where two groups have a resource of the same name, kubectl takes the first.
 const GROUP_ORDER: [&str; 12] = [
     "",
@@ -66,15 +79,15 @@ impl Catalog {
     /// One version of every stored resource: what holds objects.
     pub fn stored(&self) -> Vec<Arc<dyn Served>> {
         let mut seen = std::collections::BTreeSet::new();
-        self.by_path.values().filter(|s| seen.insert(s.resource().collection())).cloned().collect()
+        self.by_path.values().filter(|s| seen.insert(s.collection())).cloned().collect()
     }
 
     pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Served>> {
         self.by_path.values()
     }
 
-    /// Groups with their versions, most preferred first, each with the resources of the version.
-    pub fn groups(&self) -> Vec<(String, Vec<(String, Vec<&Resource>)>)> {
+    /// Groups with their versions, most preferred first.
+    pub fn groups(&self) -> Vec<Group<'_>> {
         let mut groups: BTreeMap<(usize, &str), BTreeMap<VersionOrder, Vec<&Resource>>> = BTreeMap::new();
         for resource in self.by_path.values().map(|s| s.resource()).chain(&self.questions) {
             let place = GROUP_ORDER.iter().position(|g| *g == resource.group).unwrap_or(GROUP_ORDER.len());
@@ -83,15 +96,15 @@ impl Catalog {
         }
         groups
             .into_iter()
-            .map(|((_, group), versions)| {
-                let versions = versions
+            .map(|((_, name), versions)| Group {
+                name: name.to_owned(),
+                versions: versions
                     .into_iter()
                     .map(|(order, mut resources)| {
                         resources.sort_by(|a, b| a.plural.cmp(&b.plural));
-                        (order.name, resources)
+                        Version { name: order.name, resources }
                     })
-                    .collect();
-                (group.to_owned(), versions)
+                    .collect(),
             })
             .collect()
     }

@@ -165,6 +165,26 @@ pub trait Kind: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// See [`super::served::Served::grace_secs`].
+    fn grace_secs(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// See [`super::served::Served::begin_deletion`].
+    fn begin_deletion(&self, _object: &mut Value, _now: Timestamp) -> super::served::Deletion {
+        super::served::Deletion::Ordinary
+    }
+
+    /// Whether a deletion that took effect is answered with the object rather than with a Status.
+    fn delete_shows_object(&self) -> bool {
+        false
+    }
+
+    /// Set for a kind whose objects are kept as another kind's.
+    fn stored_as(&self) -> Option<Twin> {
+        None
+    }
+
     /// Whether a PUT to a name that does not exist creates it.
     fn create_on_update(&self) -> bool {
         false
@@ -173,6 +193,14 @@ pub trait Kind: Send + Sync + 'static {
     fn unconditional_update(&self) -> bool {
         true
     }
+}
+
+/// The kind that really keeps the objects, and the way there and back.
+#[derive(Clone, Copy)]
+pub struct Twin {
+    pub collection: &'static str,
+    pub freeze: fn(Value) -> Value,
+    pub thaw: fn(Value) -> Value,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,21 +1,36 @@
 //! A kind as the REST layer sees it: rules over JSON values. [`Typed`] makes one of a built-in [`Kind`].
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::graph::At;
+use usher_store::Entry;
 
 use super::kind::{Column, Cx, Kind, Propagation, Resource};
 use super::meta;
+use crate::crd::scale::ScalePaths;
 use crate::object::{self, Object};
 use crate::status::{ApiError, Result};
+use crate::stored;
 
 /// Which part of an object a write is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Main,
     Status,
+}
+
+/// What a kind does about the beginning of a deletion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// Nothing of its own: finalizers and grace decide.
+    Ordinary,
+    /// It stays until someone lets it go, whatever its finalizers say; the kind has marked it as it likes.
+    Held,
+    /// As ordinary, after the kind has put something into it.
+    Marked,
 }
 
 /// The rules of one served resource.
@@ -51,17 +66,22 @@ pub trait Served: Send + Sync {
     fn create_on_update(&self) -> bool;
     fn unconditional_update(&self) -> bool;
 
-    /// Whether answers need [`Served::present`] rather than the stored bytes.
+    /// Where its objects are kept. Versions of one resource share a place, and so do the two kinds of events.
+    fn collection(&self) -> String {
+        self.resource().collection()
+    }
+    /// Whether the stored bytes can be shown as they are.
     fn is_stored_as_shown(&self) -> bool {
         true
     }
-    /// From the stored form to the shown one.
-    fn present(&self, object: Object) -> Object {
-        object
+    fn freeze(&self, object: &Object) -> Bytes {
+        stored::freeze(object)
     }
-    /// From the shown form to the stored one.
-    fn conceal(&self, object: Object) -> Object {
-        object
+    fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
+        stored::thaw(self.resource(), value, revision)
+    }
+    fn thaw(&self, entry: &Entry) -> Result<Object, serde_json::Error> {
+        self.thaw_value(&entry.value, entry.mod_revision)
     }
 
     /// What OpenAPI shows of a custom resource's schema.
@@ -69,9 +89,34 @@ pub trait Served: Send + Sync {
         None
     }
 
-    /// The scale subresource's paths, where there is one: spec replicas, status replicas, label selector.
-    fn scale_paths(&self) -> Option<(String, String, Option<String>)> {
+    /// Where the scale subresource finds its numbers, where there is one.
+    fn scale_paths(&self) -> Option<&ScalePaths> {
         None
+    }
+
+    /// How long a deletion that is asked for now may take: `None` for kinds that know no grace.
+    fn grace_secs(&self, _object: &Object, _asked: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// Marks an object whose deletion begins, in ways of its own.
+    fn begin_deletion(&self, _object: &mut Object, _now: Timestamp) -> Deletion {
+        Deletion::Ordinary
+    }
+
+    /// Whether an object whose deletion has begun stays, whatever its finalizers say.
+    fn is_held(&self, object: &Object, now: Timestamp) -> bool {
+        self.begin_deletion(&mut object.clone(), now) == Deletion::Held
+    }
+
+    /// Whether a deletion that took effect is answered with the object rather than with a Status.
+    fn delete_shows_object(&self) -> bool {
+        false
+    }
+
+    /// Texts for `Warning` headers of a `DELETE` that names no propagation policy.
+    fn delete_warnings(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -134,6 +179,33 @@ impl<K: Kind> Served for Typed<K> {
             ))
         })?;
         Ok(problems)
+    }
+
+    fn collection(&self) -> String {
+        self.kind.stored_as().map_or_else(|| self.resource.collection(), |twin| twin.collection.to_owned())
+    }
+
+    fn is_stored_as_shown(&self) -> bool {
+        self.kind.stored_as().is_none()
+    }
+
+    fn freeze(&self, object: &Object) -> Bytes {
+        match self.kind.stored_as() {
+            Some(twin) => stored::freeze(&(twin.freeze)(object.clone())),
+            None => stored::freeze(object),
+        }
+    }
+
+    fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
+        let object = stored::thaw(&self.resource, value, revision)?;
+        Ok(match self.kind.stored_as() {
+            Some(twin) => {
+                let mut object = (twin.thaw)(object);
+                stored::stamp(&mut object, &self.resource.api_version(), &self.resource.kind, revision);
+                object
+            }
+            None => object,
+        })
     }
 
     fn default(&self, object: Object) -> Result<Object> {
@@ -225,6 +297,22 @@ impl<K: Kind> Served for Typed<K> {
 
     fn default_propagation(&self) -> Propagation {
         self.kind.default_propagation()
+    }
+
+    fn grace_secs(&self, object: &Object, asked: Option<i64>) -> Option<i64> {
+        self.kind.grace_secs(object, asked)
+    }
+
+    fn begin_deletion(&self, object: &mut Object, now: Timestamp) -> Deletion {
+        self.kind.begin_deletion(object, now)
+    }
+
+    fn delete_shows_object(&self) -> bool {
+        self.kind.delete_shows_object()
+    }
+
+    fn delete_warnings(&self) -> Vec<String> {
+        self.kind.delete_warnings()
     }
 
     fn create_on_update(&self) -> bool {

@@ -12,11 +12,10 @@ use super::{Answer, Target};
 use crate::admission::{Operation, Review};
 use crate::object::{self, Object};
 use crate::registry::kind::Propagation;
-use crate::registry::served::Served;
+use crate::registry::served::{Deletion, Served};
 use crate::request::{ListOptions, Query, parse_dry_run};
 use crate::server::Server;
 use crate::status::{self, ApiError, Result};
-use crate::stored;
 
 /// `metav1.DeleteOptions`.
 #[derive(Clone, Debug, Default)]
@@ -46,33 +45,17 @@ impl Server {
         let accepted = target.ask.accepted()?;
         let options = delete_options(target)?;
         let mut warnings = Vec::new();
-        if options.propagation.is_none()
-            && options.orphan.is_none()
-            && target.kind.default_propagation() == Propagation::Orphan
-        {
-            warnings.push(
-                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
-                 set propagationPolicy=Orphan to suppress this warning"
-                    .to_owned(),
-            );
+        if options.propagation.is_none() && options.orphan.is_none() {
+            warnings.extend(target.kind.delete_warnings());
         }
         let name = &target.ask.info.name;
         let (removed, object) = self.delete_named(target, name, &options, &mut warnings).await?;
         let kind = target.kind.as_ref();
-        let returns_object = matches!(
-            kind.resource().collection().as_str(),
-            "core/pods"
-                | "core/namespaces"
-                | "core/services"
-                | "core/serviceaccounts"
-                | "core/persistentvolumeclaims"
-                | "core/resourcequotas"
-        );
-        let answer = if removed && !returns_object {
+        let answer = if removed && !kind.delete_shows_object() {
             Answer::json(200, &status::deleted(kind.resource(), name, object::uid(&object)))
         } else {
             let code = if !removed && options.orphan == Some(false) { 202 } else { 200 };
-            self.show_object(code, kind, &kind.present(object), accepted)?
+            self.show_object(code, kind, &object, accepted)?
         };
         Ok(answer.warned(warnings))
     }
@@ -88,25 +71,28 @@ impl Server {
         let kind = target.kind.as_ref();
         let resource = kind.resource();
         loop {
-            let Some(entry) = self.store().get(&resource.collection(), &target.key(name)) else {
+            let Some(entry) = self.store().get(&kind.collection(), &target.key(name)) else {
                 return Err(target.not_found(name));
             };
-            let object = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let object = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
             options.check_preconditions(kind, name, &object)?;
-            let review = Review::new(target, Operation::Delete, name, options.dry_run);
-            self.validate_admission(&review, None, Some(&object), warnings).await?;
             let step = step(kind, &object, options, self.clock().now());
+            // What is on its way out already is not asked about again, nor an eviction, which was reviewed as one.
+            if step != Step::Pending && target.ask.info.subresource.is_empty() {
+                let review = Review::new(target, Operation::Delete, name, options.dry_run);
+                self.validate_admission(&review, None, Some(&object), warnings).await?;
+            }
             if options.dry_run {
                 return Ok((step == Step::Remove, object));
             }
             let op = match step {
                 Step::Pending => return Ok((false, object)),
                 Step::Remove => Op::Delete,
-                Step::Mark(ref marked) => Op::Put(stored::freeze(marked)),
+                Step::Mark(ref marked) => Op::Put(kind.freeze(marked)),
             };
             match self
                 .store()
-                .write(&resource.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision))
+                .write(&kind.collection(), &target.key(name), op, Expect::Revision(entry.mod_revision))
                 .await
             {
                 Ok(written) => {
@@ -148,7 +134,7 @@ impl Server {
             };
             let one = Target { kind: target.kind, ask: &ask };
             match self.delete_named(&one, &name, &options, &mut warnings).await {
-                Ok((_, object)) => shown.push(target.kind.present(object)),
+                Ok((_, object)) => shown.push(object),
                 Err(error) if error.code == 404 => {}
                 Err(error) => return Err(error),
             }
@@ -171,91 +157,72 @@ fn split_key(entry: &Arc<Entry>, kind: &dyn Served) -> (String, String) {
 
 /// What becomes of the object: upstream's graceful deletion, with the garbage collector's finalizers put in or taken out.
 fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timestamp) -> Step {
-    let collection = kind.resource().collection();
     let mut marked = object.clone();
-    let mut graceful = false;
-    if collection == "core/pods" {
-        match pod_grace(object, options, now) {
-            Grace::Now => {}
-            Grace::Pending => return Step::Pending,
-            Grace::Until { at, secs } => {
-                graceful = secs > 0;
-                let first = !object::is_deleting(object);
-                let meta = object::meta_mut(&mut marked);
-                meta.insert("deletionTimestamp".to_owned(), object::time(at).into());
-                meta.insert("deletionGracePeriodSeconds".to_owned(), secs.into());
-                if first {
-                    raise_generation(&mut marked);
-                }
-            }
-        }
-    }
     let finalizers = finalizers_after(kind, object, options);
     object::set_finalizers(&mut marked, &finalizers);
-    let holds_content = collection == "core/namespaces" && has_spec_finalizers(object);
-    if graceful {
-        return Step::Mark(marked);
+    match grace(kind, object, options, now) {
+        Grace::Pending => return Step::Pending,
+        Grace::Until { at, secs } => {
+            mark(&mut marked, at, secs);
+            if secs > 0 {
+                return Step::Mark(marked);
+            }
+        }
+        Grace::None => {}
     }
-    if finalizers.is_empty() && !holds_content {
+    let begins = !object::is_deleting(object);
+    let held =
+        if begins { kind.begin_deletion(&mut marked, now) == Deletion::Held } else { kind.is_held(&marked, now) };
+    if object::finalizers(&marked).is_empty() && !held {
         return Step::Remove;
     }
     if !object::is_deleting(&marked) {
-        let meta = object::meta_mut(&mut marked);
-        meta.insert("deletionTimestamp".to_owned(), object::time(now).into());
-        meta.insert("deletionGracePeriodSeconds".to_owned(), 0.into());
-        if collection == "core/namespaces" {
-            object::as_map(
-                object::as_map(&mut marked).entry("status").or_insert_with(|| Value::Object(Default::default())),
-            )
-            .insert("phase".to_owned(), "Terminating".into());
-            object::meta_mut(&mut marked).remove("deletionGracePeriodSeconds");
-        } else {
-            raise_generation(&mut marked);
-        }
+        mark(&mut marked, now, 0);
     }
     if marked == *object { Step::Pending } else { Step::Mark(marked) }
 }
 
-fn raise_generation(object: &mut Object) {
+/// The first mark of a deletion counts as a change of the object.
+fn mark(object: &mut Object, at: Timestamp, grace_secs: i64) {
     let generation = object::generation(object);
-    if generation > 0 {
-        object::meta_mut(object).insert("generation".to_owned(), (generation + 1).into());
+    let first = !object::is_deleting(object);
+    let meta = object::meta_mut(object);
+    meta.insert("deletionTimestamp".to_owned(), object::time(at).into());
+    meta.insert("deletionGracePeriodSeconds".to_owned(), grace_secs.into());
+    if first && generation > 0 {
+        meta.insert("generation".to_owned(), (generation + 1).into());
     }
-}
-
-fn has_spec_finalizers(namespace: &Object) -> bool {
-    namespace.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty())
 }
 
 enum Grace {
-    Now,
+    /// The kind knows none, or it is over.
+    None,
+    /// It runs already, and what is asked for now does not shorten it.
     Pending,
-    Until { at: Timestamp, secs: i64 },
+    Until {
+        at: Timestamp,
+        secs: i64,
+    },
 }
 
-/// How long a pod has left. A second delete may only shorten it.
-fn pod_grace(pod: &Object, options: &DeleteOptions, now: Timestamp) -> Grace {
+/// How long the object has left. A second delete may only shorten it.
+fn grace(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timestamp) -> Grace {
     let positive = |secs: i64| if secs < 0 { 1 } else { secs };
-    if let Some(until) = object::parse_time(object::meta_str(pod, "deletionTimestamp")) {
-        let left = object::deletion_grace_secs(pod).map_or(0, positive);
-        if left == 0 {
-            return Grace::Now;
-        }
-        return match options.grace_secs.map(positive) {
-            Some(secs) if secs < left => {
-                let at = until - SignedDuration::from_secs(left) + SignedDuration::from_secs(secs);
-                if at < now { Grace::Until { at: now, secs: secs.min(1) } } else { Grace::Until { at, secs } }
-            }
-            _ => Grace::Pending,
-        };
+    let Some(secs) = kind.grace_secs(object, options.grace_secs).map(positive) else { return Grace::None };
+    let Some(until) = object::parse_time(object::meta_str(object, "deletionTimestamp")) else {
+        return Grace::Until { at: now + SignedDuration::from_secs(secs), secs };
+    };
+    let left = object::deletion_grace_secs(object).map_or(0, positive);
+    if left == 0 {
+        return Grace::None;
     }
-    let spec = |field: &str| pod.pointer(&format!("/spec/{field}"));
-    let unscheduled = spec("nodeName").and_then(Value::as_str).unwrap_or("").is_empty();
-    let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or("");
-    let asked =
-        options.grace_secs.or_else(|| spec("terminationGracePeriodSeconds").and_then(Value::as_i64)).unwrap_or(0);
-    let secs = if unscheduled || matches!(phase, "Succeeded" | "Failed") { 0 } else { positive(asked) };
-    Grace::Until { at: now + SignedDuration::from_secs(secs), secs }
+    match options.grace_secs.map(positive) {
+        Some(secs) if secs < left => {
+            let at = until - SignedDuration::from_secs(left) + SignedDuration::from_secs(secs);
+            if at < now { Grace::Until { at: now, secs: secs.min(1) } } else { Grace::Until { at, secs } }
+        }
+        _ => Grace::Pending,
+    }
 }
 
 /// The finalizers after the propagation policy has had its say.

@@ -23,7 +23,7 @@ use crate::registry::served::Served;
 use crate::request::{Info, Query};
 use crate::status::{ApiError, Result};
 
-pub(crate) use decode::question_body;
+pub(crate) use decode::{decode_body, question_body};
 
 /// A request on a resource, authorized, with its body read.
 pub struct Ask {

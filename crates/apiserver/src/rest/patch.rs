@@ -40,14 +40,12 @@ impl Server {
         let outcome = self
             .change(target, &target.ask.info.name, part, options.dry_run, &mut warnings, |old| {
                 unknown.clone_from(&problems);
-                let shown = kind.present(old.clone());
-                let mut new = edit.on(kind.schema(), shown)?;
+                let mut new = edit.on(kind.schema(), old.clone())?;
                 let found = kind.decode(&mut new).map_err(|e| patch_invalid(&new, &e.message))?;
                 unknown.extend(found);
                 if !unknown.is_empty() && options.field_validation == FieldValidation::Strict {
                     return Err(patch_invalid(&new, &strict_error(&unknown)));
                 }
-                let mut new = kind.conceal(new);
                 check_identity(target, &mut new)?;
                 let mut new = kind.default(new)?;
                 managed::update(kind.schema(), old, &mut new, &manager.borrow(), &kind_reset(target, part));
@@ -72,7 +70,7 @@ impl Server {
         let force = options.force.unwrap_or(false);
         let manager = self.manager(target, &options.field_manager, part_name(part));
         let reset = kind_reset(target, part);
-        let exists = self.store().get(&kind.resource().collection(), &target.key(&name)).is_some();
+        let exists = self.store().get(&kind.collection(), &target.key(&name)).is_some();
         if !exists {
             if part != Part::Main {
                 return Err(target.not_found(&name));
@@ -92,7 +90,7 @@ impl Server {
                 Ok((object, entry)) => {
                     let answer = match entry {
                         Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
-                        None => self.show_object(201, kind, &kind.present(object), accepted)?,
+                        None => self.show_object(201, kind, &object, accepted)?,
                     };
                     return Ok(answer.warned(warnings));
                 }
@@ -165,7 +163,10 @@ impl Edit {
         if codec::within_depth(&object, codec::MAX_DEPTH) {
             Ok(object)
         } else {
-            Err(ApiError::bad_request(format!("the patched object is nested more than {} levels deep", codec::MAX_DEPTH)))
+            Err(ApiError::bad_request(format!(
+                "the patched object is nested more than {} levels deep",
+                codec::MAX_DEPTH
+            )))
         }
     }
 }

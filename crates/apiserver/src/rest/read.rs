@@ -27,8 +27,7 @@ impl Server {
             self.reach(parse_resource_version(version)?).await?;
         }
         let kind = target.kind.as_ref();
-        let entry =
-            self.store().get(&kind.resource().collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
+        let entry = self.store().get(&kind.collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
         let include = target.ask.query.get("includeObject");
         self.show_stored(200, kind, &entry.value, entry.mod_revision, accepted, include)
     }
@@ -58,7 +57,7 @@ impl Server {
     /// One page of what the selectors choose.
     pub(super) async fn select_page(&self, target: &Target<'_>, options: &ListOptions) -> Result<Page> {
         let kind = target.kind.as_ref();
-        let collection = kind.resource().collection();
+        let collection = kind.collection();
         let prefix = match target.namespace() {
             "" => options
                 .fields
@@ -297,23 +296,14 @@ pub fn fix_name(target: &Target<'_>, options: &mut ListOptions) -> Result<()> {
 
 /// Only the fields a kind offers can be selected by.
 pub fn check_fields(kind: &dyn Served, fields: &FieldSelector) -> Result<()> {
-    for term in fields.terms() {
-        let known = matches!(term.field.as_str(), "metadata.name" | "metadata.namespace")
-            || kind.selectable().iter().any(|f| *f == term.field);
-        if !known {
-            let r = kind.resource();
-            let why = if kind.selectable().is_empty() {
-                format!(
-                    "{:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
-                    term.field
-                )
-            } else if kind.is_custom() {
-                format!("field label not supported: {}", term.field)
+    let offered = kind.selectable();
+    for field in fields.terms().iter().map(|t| &t.field) {
+        if !matches!(field.as_str(), "metadata.name" | "metadata.namespace") && !offered.contains(field) {
+            return Err(ApiError::bad_request(if offered.is_empty() {
+                format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             } else {
-                format!("field label not supported: {}", term.field)
-            };
-            let _ = r;
-            return Err(ApiError::bad_request(why));
+                format!("field label not supported: {field}")
+            }));
         }
     }
     Ok(())
@@ -334,8 +324,7 @@ pub fn matches(kind: &dyn Served, entry: &Entry, labels: &LabelSelector, fields:
             "metadata.name" => name.to_owned(),
             "metadata.namespace" => namespace.to_owned(),
             field => {
-                let object =
-                    parsed.get_or_insert_with(|| stored::thaw_entry(kind.resource(), entry).unwrap_or(Value::Null));
+                let object = parsed.get_or_insert_with(|| kind.thaw(entry).unwrap_or(Value::Null));
                 kind.select(object, field)
             }
         };

@@ -13,7 +13,7 @@ use crate::registry::kind::Column;
 use crate::registry::served::Served;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::stored::{self, Head};
+use crate::stored::Head;
 
 /// Which part of each object goes along in a Table row.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -66,8 +66,7 @@ impl<'a> Shower<'a> {
     }
 
     pub fn object(&self, value: &[u8], revision: u64) -> Object {
-        let object = stored::thaw(self.kind.resource(), value, revision).unwrap_or(Value::Null);
-        self.kind.present(object)
+        self.kind.thaw_value(value, revision).unwrap_or(Value::Null)
     }
 
     pub fn row(&self, value: &[u8], revision: u64, now: jiff::Timestamp) -> Value {
@@ -146,7 +145,7 @@ impl Server {
             return Ok(finish(code, object.to_string().into_bytes(), accepted));
         }
         let revision = object::meta_str(object, "resourceVersion").parse().unwrap_or(0);
-        self.show_stored(code, kind, &stored::freeze(object), revision, accepted, None)
+        self.show_stored(code, kind, &kind.freeze(object), revision, accepted, None)
     }
 }
 

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::write::Outcome;
 use super::{Answer, Target};
+use crate::admission::{Operation, Review};
 use crate::object::{self, Object};
 use crate::registry::served::Part;
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::stored;
 
 impl Server {
     pub(super) async fn subresource(&self, target: &Target<'_>, name: &str) -> Result<Answer> {
@@ -33,10 +33,9 @@ impl Server {
     /// The object a subresource is about.
     fn current(&self, target: &Target<'_>) -> Result<Object> {
         let name = &target.ask.info.name;
-        let resource = target.kind.resource();
         let entry =
-            self.store().get(&resource.collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
-        stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))
+            self.store().get(&target.kind.collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
+        target.kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))
     }
 
     /// The body of a subresource whose kind is not the resource's.
@@ -44,11 +43,27 @@ impl Server {
         super::decode::body_of_kind(target.ask, group, version, kind)
     }
 
+    /// The body of a `create` on a subresource, after all of admission. Nothing of the kind's own stands in between.
+    pub(crate) async fn reviewed(
+        &self,
+        target: &Target<'_>,
+        body: Object,
+        dry_run: bool,
+        warnings: &mut Vec<String>,
+    ) -> Result<Object> {
+        let review = Review::new(target, Operation::Create, &target.ask.info.name, dry_run);
+        let body = self.admit(&review, body, None, warnings).await?;
+        self.validate_admission(&review, Some(&body), None, warnings).await?;
+        Ok(body)
+    }
+
     /// A pod is put on a node, once.
     async fn bind(&self, target: &Target<'_>) -> Result<Answer> {
         let binding = self.body_as(target, "", "v1", "Binding")?;
         let options = WriteOptions::parse(&target.ask.query, "CreateOptions")?;
         let name = target.ask.info.name.clone();
+        let mut warnings = Vec::new();
+        let binding = self.reviewed(target, binding, options.dry_run, &mut warnings).await?;
         let to =
             |field: &str| binding.pointer(&format!("/target/{field}")).and_then(Value::as_str).unwrap_or("").to_owned();
         let (kind, node) = (to("kind"), to("name"));
@@ -67,8 +82,7 @@ impl Server {
         let annotations = binding.pointer("/metadata/annotations").cloned();
         let labels = binding.pointer("/metadata/labels").cloned();
         let uid = object::uid(&binding).to_owned();
-        let mut warnings = Vec::new();
-        self.edit_as_server(target, &name, options.dry_run, &mut warnings, |pod| {
+        self.edit_as_server(target, &name, options.dry_run, |pod| {
             let refuse = |why: String| ApiError::conflict(target.kind.resource(), &name, &why);
             if !uid.is_empty() && uid != object::uid(pod) {
                 return Err(refuse(format!(
@@ -107,12 +121,13 @@ impl Server {
             return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
         }
         let options = WriteOptions::parse(&target.ask.query, "CreateOptions")?;
+        let mut warnings = Vec::new();
+        let eviction = self.reviewed(target, eviction, options.dry_run, &mut warnings).await?;
         let delete = super::delete::DeleteOptions::from_value(eviction.get("deleteOptions"))?;
         let dry_run = options.dry_run || delete.dry_run;
         let now = object::time(self.clock().now());
-        let mut warnings = Vec::new();
         if !dry_run && !object::is_deleting(&self.current(target)?) {
-            self.edit_as_server(target, &name, false, &mut warnings, |pod| {
+            self.edit_as_server(target, &name, false, |pod| {
                 let mut pod = pod.clone();
                 set_condition(
                     &mut pod,
@@ -170,8 +185,10 @@ impl Server {
         let finalizers = body.pointer("/spec/finalizers").cloned().unwrap_or_else(|| json!([]));
         let wanted = object::meta_str(&body, "resourceVersion").to_owned();
         let name = target.ask.info.name.clone();
+        let review = Review::new(target, Operation::Update, &name, options.dry_run);
+        self.validate_admission(&review, Some(&body), Some(&self.current(target)?), &mut warnings).await?;
         let outcome = self
-            .edit_as_server(target, &name, options.dry_run, &mut warnings, |namespace| {
+            .edit_as_server(target, &name, options.dry_run, |namespace| {
                 if !wanted.is_empty() && wanted != object::meta_str(namespace, "resourceVersion") {
                     return Err(ApiError::modified(target.kind.resource(), &name));
                 }
@@ -197,27 +214,24 @@ impl Server {
         target: &Target<'_>,
         name: &str,
         dry_run: bool,
-        warnings: &mut Vec<String>,
         mut edit: impl FnMut(&Object) -> Result<Object>,
     ) -> Result<Outcome> {
         let kind = target.kind.as_ref();
         let resource = kind.resource();
         let key = target.key(name);
-        let review = crate::admission::Review::new(target, crate::admission::Operation::Create, name, dry_run);
         loop {
-            let Some(entry) = self.store().get(&resource.collection(), &key) else {
+            let Some(entry) = self.store().get(&kind.collection(), &key) else {
                 return Err(target.not_found(name));
             };
-            let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let new = edit(&old)?;
-            self.validate_admission(&review, Some(&new), Some(&old), warnings).await?;
             if dry_run {
                 return Ok(Outcome::Tried(new));
             }
-            let removed = is_removable(&new);
-            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(stored::freeze(&new)) };
+            let removed = super::write::is_finished(kind, &new, &old, self.clock().now());
+            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new)) };
             let expect = usher_store::Expect::Revision(entry.mod_revision);
-            match self.store().write(&resource.collection(), &key, op, expect).await {
+            match self.store().write(&kind.collection(), &key, op, expect).await {
                 Ok(written) => {
                     self.wrote(resource);
                     return Ok(if removed { Outcome::Removed(new) } else { Outcome::Stored(written.entry) });
@@ -234,9 +248,13 @@ impl Server {
         let kind = target.kind.as_ref();
         let Some(paths) = kind.scale_paths() else { return Err(ApiError::no_such_path()) };
         let current = self.current(target)?;
-        let shown = |object: &Object| crate::crd::scale_of(object, &paths);
+        let problem = |p: crate::crd::scale::Problem| scale_problem(&p);
+        let shown = |object: &Object| paths.answer(object).map_err(problem);
         match target.ask.info.verb {
-            "get" => Ok(super::show::finish(200, shown(&current).to_string().into_bytes(), accepted)),
+            "get" => {
+                let scale = paths.get(&current).map_err(problem)?;
+                Ok(super::show::finish(200, scale.to_string().into_bytes(), accepted))
+            }
             verb @ ("update" | "patch") => {
                 let options = WriteOptions::parse(&target.ask.query, "UpdateOptions")?;
                 let name = target.ask.info.name.clone();
@@ -248,14 +266,14 @@ impl Server {
                     .change(target, &name, Part::Main, options.dry_run, &mut warnings, |old| {
                         let scale = match &body {
                             Some(scale) => scale.clone(),
-                            None => super::patch::patched_scale(target, shown(old))?,
+                            None => super::patch::patched_scale(target, shown(old)?)?,
                         };
                         let wanted = object::meta_str(&scale, "resourceVersion");
                         if !wanted.is_empty() && wanted != object::meta_str(old, "resourceVersion") {
                             return Err(ApiError::modified(kind.resource(), &name));
                         }
                         let mut new = old.clone();
-                        crate::crd::set_scale(&mut new, &paths, &scale)?;
+                        paths.set(&mut new, &scale).map_err(problem)?;
                         usher_schema::managed::update(
                             kind.schema(),
                             old,
@@ -267,24 +285,21 @@ impl Server {
                     })
                     .await?;
                 let object = match outcome {
-                    Outcome::Stored(entry) => {
-                        stored::thaw_entry(kind.resource(), &entry).map_err(|e| ApiError::internal(e.to_string()))?
-                    }
+                    Outcome::Stored(entry) => kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?,
                     Outcome::Removed(object) | Outcome::Tried(object) => object,
                 };
-                Ok(super::show::finish(200, shown(&object).to_string().into_bytes(), accepted).warned(warnings))
+                Ok(super::show::finish(200, shown(&object)?.to_string().into_bytes(), accepted).warned(warnings))
             }
             verb => Err(ApiError::method_not_allowed(kind.resource(), verb)),
         }
     }
 }
 
-/// An object that was to be deleted and that nothing holds any more.
-fn is_removable(object: &Object) -> bool {
-    object::is_deleting(object)
-        && object::finalizers(object).is_empty()
-        && object::deletion_grace_secs(object).is_none_or(|secs| secs == 0)
-        && object.pointer("/spec/finalizers").and_then(Value::as_array).is_none_or(Vec::is_empty)
+fn scale_problem(problem: &crate::crd::scale::Problem) -> ApiError {
+    match problem {
+        crate::crd::scale::Problem::EmptyReplicas(_) => ApiError::bad_request(problem.to_string()),
+        other => ApiError::internal(other.to_string()),
+    }
 }
 
 fn merge_map(object: &mut Object, field: &str, more: Option<&Value>) {

@@ -45,7 +45,7 @@ impl Server {
             Err(error) if error.code == 410 => return Ok(expired_at_once(&error)),
             Err(error) => return Err(error),
         };
-        let collection = target.kind.resource().collection();
+        let collection = target.kind.collection();
         let prefix = match target.namespace() {
             "" => String::new(),
             namespace => format!("{namespace}/"),

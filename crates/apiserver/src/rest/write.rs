@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::Value;
 use usher_schema::managed;
 use usher_store::{Entry, Expect, Op, WriteError};
@@ -11,11 +12,10 @@ use super::{Answer, Target};
 use crate::admission::{Operation, Review};
 use crate::object::{self, Object};
 use crate::registry::kind::Cx;
-use crate::registry::served::Part;
+use crate::registry::served::{Part, Served};
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::stored;
 
 /// What a change of a stored object comes to.
 pub(super) enum Outcome {
@@ -47,7 +47,7 @@ impl Server {
         let kind = target.kind.as_ref();
         let answer = match revision {
             Some(entry) => self.show_stored(201, kind, &entry.value, entry.mod_revision, accepted, None)?,
-            None => self.show_object(201, kind, &kind.present(object), accepted)?,
+            None => self.show_object(201, kind, &object, accepted)?,
         };
         Ok(answer.warned(warnings))
     }
@@ -62,7 +62,7 @@ impl Server {
         warnings: &mut Vec<String>,
     ) -> Result<(Object, Option<Arc<Entry>>)> {
         let kind = target.kind.as_ref();
-        let mut body = kind.conceal(body);
+        let mut body = body;
         self.settle_namespace(target, &mut body)?;
         let meta = object::meta_mut(&mut body);
         if meta.get("resourceVersion").and_then(Value::as_str).is_some_and(|v| !v.is_empty() && v != "0") {
@@ -79,6 +79,14 @@ impl Server {
             let nothing = Value::Object(serde_json::Map::new());
             managed::update(kind.schema(), &nothing, &mut body, &manager.borrow(), &kind_reset(target, Part::Main));
         }
+        // Mutating admission sees the object as it was sent: name and uid are given after it, as upstream does.
+        let said = object::name(&body).to_owned();
+        let review = Review::new(target, Operation::Create, &said, options.dry_run);
+        let body = self.admit(&review, body, None, warnings).await?;
+        let generated = object::name(&body).is_empty();
+        if generated && object::meta_str(&body, "generateName").is_empty() {
+            return Err(name_required(kind.resource()));
+        }
         let mut tries = if generated { 8 } else { 1 };
         loop {
             tries -= 1;
@@ -86,25 +94,19 @@ impl Server {
             self.fill_meta(&mut draft);
             let name = object::name(&draft).to_owned();
             let review = Review::new(target, Operation::Create, &name, options.dry_run);
-            let draft = self.admit(&review, draft, None, warnings).await?;
             let object = kind.create(&self.cx(target), draft)?;
             self.check_escalation(target, &object, None)?;
             warnings.extend(kind.warnings(&object, None));
             self.validate_admission(&review, Some(&object), None, warnings).await?;
             if options.dry_run {
-                if self.store().get(&kind.resource().collection(), &target.key(&name)).is_some() {
+                if self.store().get(&kind.collection(), &target.key(&name)).is_some() {
                     return Err(ApiError::already_exists(kind.resource(), &name));
                 }
                 return Ok((object, None));
             }
             let written = self
                 .store()
-                .write(
-                    &kind.resource().collection(),
-                    &target.key(&name),
-                    Op::Put(stored::freeze(&object)),
-                    Expect::Absent,
-                )
+                .write(&kind.collection(), &target.key(&name), Op::Put(kind.freeze(&object)), Expect::Absent)
                 .await;
             match written {
                 Ok(written) => {
@@ -116,7 +118,7 @@ impl Server {
                     return Err(ApiError::generate_name_conflict(kind.resource(), &name));
                 }
                 Err(WriteError::Conflict { current }) => {
-                    let old = stored::thaw_entry(kind.resource(), &current).unwrap_or(Value::Null);
+                    let old = kind.thaw(&current).unwrap_or(Value::Null);
                     return Err(if object::is_deleting(&old) {
                         ApiError::being_deleted(kind.resource(), &name)
                     } else {
@@ -134,7 +136,7 @@ impl Server {
         let mut warnings = Vec::new();
         let kind = target.kind.as_ref();
         let body = object_of(target, options.field_validation, &mut warnings)?;
-        let mut body = kind.conceal(body);
+        let mut body = body;
         self.settle_namespace(target, &mut body)?;
         let name = target.ask.info.name.clone();
         match object::name(&body) {
@@ -150,7 +152,7 @@ impl Server {
             }
             _ => {}
         }
-        if self.store().get(&kind.resource().collection(), &target.key(&name)).is_none()
+        if self.store().get(&kind.collection(), &target.key(&name)).is_none()
             && kind.create_on_update()
             && part == Part::Main
         {
@@ -183,9 +185,7 @@ impl Server {
         let kind = target.kind.as_ref();
         match outcome {
             Outcome::Stored(entry) => self.show_stored(code, kind, &entry.value, entry.mod_revision, accepted, None),
-            Outcome::Removed(object) | Outcome::Tried(object) => {
-                self.show_object(code, kind, &kind.present(object), accepted)
-            }
+            Outcome::Removed(object) | Outcome::Tried(object) => self.show_object(code, kind, &object, accepted),
         }
     }
 
@@ -203,32 +203,32 @@ impl Server {
         let resource = kind.resource();
         let key = target.key(name);
         for _ in 0..MAX_TRIES {
-            let Some(entry) = self.store().get(&resource.collection(), &key) else {
+            let Some(entry) = self.store().get(&kind.collection(), &key) else {
                 return Err(target.not_found(name));
             };
-            let old = stored::thaw_entry(resource, &entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
             let mut new = edit(&old)?;
             self.check_preconditions(target, name, &mut new, &old)?;
             self.keep_identity(&mut new, &old);
             object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.mod_revision.to_string().into());
             let review = Review::new(target, Operation::Update, name, dry_run);
             let mut said = Vec::new();
-            let new = self.admit(&review, new, Some(&old), &mut said).await?;
+            let new = self.admit_update(&review, new, &old, &mut said).await?;
             let new = kind.update(&self.cx(target), part, new, &old)?;
             self.check_escalation(target, &new, Some(&old))?;
             said.extend(kind.warnings(&new, Some(&old)));
-            self.validate_admission(&review, Some(&new), Some(&old), &mut said).await?;
+            self.validate_update(&review, &new, &old, &mut said).await?;
             if managed::equal_ignoring_manager_times(&old, &new) {
                 warnings.extend(said);
                 return Ok(if dry_run { Outcome::Tried(old) } else { Outcome::Stored(entry) });
             }
-            let removed = is_finished(&new, &old);
+            let removed = is_finished(kind, &new, &old, self.clock().now());
             if dry_run {
                 warnings.extend(said);
                 return Ok(Outcome::Tried(new));
             }
-            let op = if removed { Op::Delete } else { Op::Put(stored::freeze(&new)) };
-            match self.store().write(&resource.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
+            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new)) };
+            match self.store().write(&kind.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
                 Ok(written) => {
                     warnings.extend(said);
                     self.wrote(resource);
@@ -401,9 +401,10 @@ fn name_required(resource: &crate::registry::kind::Resource) -> ApiError {
     ApiError::invalid(resource, "", &errors)
 }
 
-/// Whether an update took the last finalizer of an object that waits for nothing else.
-pub(super) fn is_finished(new: &Object, old: &Object) -> bool {
+/// Whether an update took the last of what an object that is being deleted was waiting for.
+pub(super) fn is_finished(kind: &dyn Served, new: &Object, old: &Object, now: Timestamp) -> bool {
     object::is_deleting(old)
         && object::finalizers(new).is_empty()
         && object::deletion_grace_secs(old).is_none_or(|secs| secs == 0)
+        && !kind.is_held(new, now)
 }

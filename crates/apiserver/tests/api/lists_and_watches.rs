@@ -1,6 +1,5 @@
 //! What lists and watches promise: one state, every change after it, once, in order.
 
-
 use crate::common::{CONFIG_MAPS, World, revision};
 use serde_json::json;
 use usher_store::{Options as StoreOptions, Store};
@@ -22,7 +21,8 @@ async fn a_watch_from_a_lists_revision_sees_exactly_what_came_after() {
     assert_eq!((&gone["type"], &gone["object"]["metadata"]["name"]), (&json!("DELETED"), &json!("a")));
     // A deletion has a revision of its own, so that a client that resumes there does not see it again.
     assert!(revision(&gone["object"]) > revision(&list));
-    let mut resumed = world.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", revision(&gone["object"]))).await;
+    let mut resumed =
+        world.watch(&format!("{CONFIG_MAPS}?watch=1&resourceVersion={}", revision(&gone["object"]))).await;
     world.config_map("c", json!({})).await;
     assert_eq!(resumed.brief().await, pair("ADDED", "c"));
 }

@@ -1,6 +1,5 @@
 //! What creates, updates, patches and deletes promise.
 
-
 use crate::common::{CONFIG_MAPS, World, revision};
 use http::Method;
 use serde_json::{Value, json};
@@ -134,8 +133,10 @@ async fn each_kind_of_patch_does_what_it_is_for() {
 async fn apply_creates_conflicts_forces_and_lets_go() {
     let world = World::new().await;
     let path = format!("{CONFIG_MAPS}/a");
-    let config = |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
-    let apply = |manager: &str, force: bool| format!("{path}?fieldManager={manager}{}", if force { "&force=true" } else { "" });
+    let config =
+        |data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data});
+    let apply =
+        |manager: &str, force: bool| format!("{path}?fieldManager={manager}{}", if force { "&force=true" } else { "" });
     assert_eq!(world.patch(&path, "apply", &config(json!({}))).await.refused().0, 422);
     let made = world.patch(&apply("one", false), "apply", &config(json!({"k": "1", "l": "1"}))).await;
     assert_eq!(made.code, 201);
@@ -253,9 +254,26 @@ async fn nothing_new_in_a_namespace_that_is_missing_or_going() {
 }
 
 #[tokio::test]
+async fn a_namespace_that_is_going_stays_until_it_is_finalized() {
+    let world = World::new().await;
+    let path = "/api/v1/namespaces/team";
+    world.post("/api/v1/namespaces", &json!({"metadata": {"name": "team"}})).await.ok();
+    world.delete(path, &json!(null)).await.ok();
+    let conditions = json!({"status": {"conditions": [{"type": "NamespaceContentRemaining", "status": "True"}]}});
+    world.patch(&format!("{path}/status"), "merge", &conditions).await.ok();
+    let mut namespace = world.get(path).await.ok();
+    assert_eq!(namespace["status"]["phase"], "Terminating");
+    assert_eq!(namespace["status"]["conditions"][0]["type"], "NamespaceContentRemaining");
+    namespace["spec"] = json!({"finalizers": []});
+    world.put(&format!("{path}/finalize"), &namespace).await.ok();
+    assert_eq!(world.get(path).await.code, 404);
+}
+
+#[tokio::test]
 async fn the_body_must_be_what_the_url_says() {
     let world = World::new().await;
-    let (code, _, message) = world.put(&format!("{CONFIG_MAPS}/a"), &json!({"metadata": {"name": "b"}})).await.refused();
+    let (code, _, message) =
+        world.put(&format!("{CONFIG_MAPS}/a"), &json!({"metadata": {"name": "b"}})).await.refused();
     assert_eq!((code, message.as_str()), (400, "the name of the object (b) does not match the name on the URL (a)"));
     let elsewhere = json!({"metadata": {"name": "a", "namespace": "other"}});
     let (code, _, message) = world.post(CONFIG_MAPS, &elsewhere).await.refused();
@@ -285,7 +303,12 @@ async fn hostile_bodies_get_their_error_and_harm_nobody() {
         ("empty", &json_type, Vec::new(), 400),
         ("not YAML", &[("content-type", "application/yaml")], b"a: [".to_vec(), 400),
         ("a YAML bomb", &[("content-type", "application/yaml")], yaml_bomb.as_bytes().to_vec(), 400),
-        ("not protobuf", &[("content-type", "application/vnd.kubernetes.protobuf")], b"k8s\0\xff\xff\xff".to_vec(), 400),
+        (
+            "not protobuf",
+            &[("content-type", "application/vnd.kubernetes.protobuf")],
+            b"k8s\0\xff\xff\xff".to_vec(),
+            400,
+        ),
         ("unknown form", &[("content-type", "text/plain")], b"hi".to_vec(), 415),
         // As Go does, what is not UTF-8 becomes U+FFFD, which no name may contain.
         ("not UTF-8", &json_type, b"{\"metadata\":{\"name\":\"\xff\"}}".to_vec(), 422),
@@ -355,6 +378,15 @@ async fn refused_updates_are_counted_under_the_names_operators_watch() {
         assert!(line.contains(label), "{line}");
     }
     assert!(line.ends_with(" 1"), "{line}");
+}
+
+#[tokio::test]
+async fn names_that_clients_make_up_do_not_become_metrics() {
+    let world = World::new().await;
+    assert_eq!(world.get("/apis/made-up.example.com/v1/inventions").await.code, 404);
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/a/fantasy")).await.code, 404);
+    let page = String::from_utf8(world.get("/metrics").await.body.to_vec()).unwrap();
+    assert!(!page.contains("inventions") && !page.contains("fantasy"));
 }
 
 #[tokio::test]

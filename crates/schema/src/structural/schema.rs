@@ -1,7 +1,7 @@
 //! What a schema says, read once: [`Props`] is a `JSONSchemaProps` with its types checked, its patterns compiled and
 //! what is below each node summed up, so that walking an object skips the parts that have nothing to do there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::formats::Format;
 use super::rules::Rule;
 use super::{check, default_check, parse, rules};
-use crate::field::{Errors, Path};
+use crate::field::{Errors, Path, quote};
 
 /// How deep a schema may nest. Upstream has no such number (its decoder stops at 10,000); real schemas stay below 40.
 pub(super) const MAX_DEPTH: usize = 64;
@@ -95,6 +95,32 @@ impl Structural {
     pub fn has_rules(&self) -> bool {
         self.root.below.rules
     }
+}
+
+/// What a client should hear about an accepted schema, each once and sorted.
+impl Structural {
+    pub fn warnings(&self) -> Vec<String> {
+        let mut out = BTreeSet::new();
+        warn(&self.root, &mut out);
+        out.into_iter().collect()
+    }
+}
+
+fn warn(props: &Props, out: &mut BTreeSet<String>) {
+    if !props.format_name.is_empty() && props.format.is_none() {
+        out.insert(format!("unrecognized format {}", quote(&props.format_name)));
+    }
+    if props.list_type.as_deref() == Some("set")
+        && let Some(items) = props.items().filter(|i| matches!(i.ty, Ty::Object | Ty::Array))
+    {
+        out.insert(format!(
+            "x-kubernetes-list-type: set for items of type {} is not supported by server-side apply or CEL validation rules",
+            quote(items.ty.name())
+        ));
+    }
+    let junctors = props.all_of.iter().chain(&props.any_of).chain(&props.one_of).chain(props.not.as_deref());
+    let spine = props.properties.values().chain(props.items()).chain(props.additional());
+    junctors.chain(spine).for_each(|child| warn(child, out));
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

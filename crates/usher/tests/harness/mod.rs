@@ -343,7 +343,10 @@ fn signal(name: &str, pid: u32) {
 
 fn signal_group(name: &str, leader: u32) {
     let group = format!("-{leader}");
-    let _ = Command::new("kill").args([OsStr::new(&format!("-{name}")), OsStr::new("--"), OsStr::new(&group)]).stderr(Stdio::null()).status();
+    let _ = Command::new("kill")
+        .args([OsStr::new(&format!("-{name}")), OsStr::new("--"), OsStr::new(&group)])
+        .stderr(Stdio::null())
+        .status();
 }
 
 fn temp_dir() -> TempDir {

@@ -28,7 +28,9 @@ impl Entry {
     pub fn covers(&self, edits: &[Edit]) -> bool {
         let changes = edits.iter().filter(|edit| !matches!(edit, Edit::Same(_)));
         let (listed, more): (Vec<&Edit>, Vec<&Edit>) = changes.partition(|edit| {
-            !self.left_may_have_more || !matches!(edit, Edit::Left(_)) || self.changes.iter().any(|change| matches(change, edit))
+            !self.left_may_have_more
+                || !matches!(edit, Edit::Left(_))
+                || self.changes.iter().any(|change| matches(change, edit))
         });
         more.is_empty() != self.left_may_have_more
             && listed.len() == self.changes.len()

@@ -84,7 +84,8 @@ fn compare(kubectl: &Path, left: Side, right: Side, accepted: &[accepted::Entry]
     for (entry, used) in accepted.iter().zip(&used) {
         if !used && sections.iter().any(|section| section.name == entry.section) {
             differing += 1;
-            report += &format!("\n== {}: {}\naccepted.txt lists another difference here\n", entry.section, entry.command);
+            report +=
+                &format!("\n== {}: {}\naccepted.txt lists another difference here\n", entry.section, entry.command);
         }
     }
     assert!(differing == 0, "{differing} of {commands} commands differ (- {}, + {})\n{report}", left.0, right.0);
@@ -98,7 +99,8 @@ fn transcript(kubectl: &Path, (name, server): Side, sections: &[Section]) -> Vec
     let run = |section: &Section| {
         let began = Instant::now();
         let records = section.run(&shell);
-        let text: String = records.iter().map(|record| format!("$ {}\n{}\n", record.command, record.lines.join("\n"))).collect();
+        let text: String =
+            records.iter().map(|record| format!("$ {}\n{}\n", record.command, record.lines.join("\n"))).collect();
         fs::write(dir.join(format!("{}.txt", section.name)), text).expect("keep the transcript");
         println!("{name}: {}, {} commands in {:.1?}", section.name, records.len(), began.elapsed());
         records

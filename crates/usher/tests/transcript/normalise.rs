@@ -60,10 +60,12 @@ fn sort_keys(line: &str) -> String {
 /// Times around now; a time that a manifest names is years away and stays. The
 /// number of digits of a fraction stays too: Time has none, MicroTime has six.
 fn times(text: &str) -> String {
-    static RFC_3339: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z| \+0000)").expect("a regular expression"));
-    static RFC_1123: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d:\d\d:\d\d) \+0000").expect("a regular expression"));
+    static RFC_3339: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.(\d+))?(?:Z| \+0000)").expect("a regular expression")
+    });
+    static RFC_1123: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\w{3}, (\d\d) (\w{3}) (\d{4}) (\d\d:\d\d:\d\d) \+0000").expect("a regular expression")
+    });
     let now = Timestamp::now();
     let text = RFC_3339.replace_all(text, |found: &Captures| {
         let time: Option<Timestamp> = found[0].replace(" +0000", "Z").parse().ok();
@@ -75,13 +77,16 @@ fn times(text: &str) -> String {
         }
     });
     let year = now.strftime("%Y").to_string();
-    RFC_1123.replace_all(&text, |found: &Captures| if found[3] == year { "<date>".to_owned() } else { found[0].to_owned() }).into_owned()
+    RFC_1123
+        .replace_all(&text, |found: &Captures| if found[3] == year { "<date>".to_owned() } else { found[0].to_owned() })
+        .into_owned()
 }
 
 /// Numbered within one output, so that a reference to another object is still seen to name it.
 fn uids(text: &str) -> String {
-    static UID: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b").expect("a regular expression"));
+    static UID: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b").expect("a regular expression")
+    });
     let mut seen: Vec<String> = Vec::new();
     UID.replace_all(text, |found: &Captures| {
         let index = seen.iter().position(|uid| *uid == found[0]).unwrap_or_else(|| {
@@ -95,12 +100,15 @@ fn uids(text: &str) -> String {
 
 /// Ages in tables, and what depends on their width: the space between columns.
 fn ages(text: &str) -> Vec<String> {
-    static HEADER: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^\s*[A-Z][A-Z() -]*(  +[A-Z][A-Z() -]*)+$|^  Type +Reason +Age ").expect("a regular expression"));
+    static HEADER: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^\s*[A-Z][A-Z() -]*(  +[A-Z][A-Z() -]*)+$|^  Type +Reason +Age ").expect("a regular expression")
+    });
     static AGE: LazyLock<Regex> =
         LazyLock::new(|| Regex::new(r"(^| )(\d+[smhdy]){1,2}( |$)").expect("a regular expression"));
-    static FIELD: LazyLock<Regex> =
-        LazyLock::new(|| Regex::new(r"^(\s*(?:Age|Duration|Last Schedule Time): +)(\d+[smhdy]){1,2}( ago)?$").expect("a regular expression"));
+    static FIELD: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"^(\s*(?:Age|Duration|Last Schedule Time): +)(\d+[smhdy]){1,2}( ago)?$")
+            .expect("a regular expression")
+    });
     let mut in_table = false;
     text.lines()
         .map(|line| {
@@ -129,13 +137,16 @@ fn managers(lines: Vec<String>) -> Vec<String> {
         let depth = indentation(&line);
         sorted.push(line);
         let mut entries: Vec<Vec<String>> = Vec::new();
-        while let Some(line) = lines.next_if(|line| list && (line[depth.min(line.len())..].starts_with("- ") || indentation(line) > depth)) {
+        while let Some(line) =
+            lines.next_if(|line| list && (line[depth.min(line.len())..].starts_with("- ") || indentation(line) > depth))
+        {
             match entries.last_mut() {
                 Some(entry) if indentation(&line) > depth => entry.push(line),
                 _ => entries.push(vec![line]),
             }
         }
-        let field = |entry: &[String], name: &str| entry.iter().find(|line| line.trim_start().starts_with(name)).cloned();
+        let field =
+            |entry: &[String], name: &str| entry.iter().find(|line| line.trim_start().starts_with(name)).cloned();
         for same in entries.chunk_by_mut(|a, b| field(a, "operation: ") == field(b, "operation: ")) {
             same.sort_by_cached_key(|entry| (field(entry, "manager: "), field(entry, "subresource: ")));
         }
@@ -181,9 +192,14 @@ fn what_changes_by_itself_is_replaced_and_nothing_else() {
 
 #[test]
 fn owners_are_sorted_within_an_operation() {
-    let entry = |manager: &str, operation: &str| format!("  - apiVersion: v1\n    manager: {manager}\n    operation: {operation}\n");
+    let entry = |manager: &str, operation: &str| {
+        format!("  - apiVersion: v1\n    manager: {manager}\n    operation: {operation}\n")
+    };
     let yaml = |entries: &[String]| format!("metadata:\n  managedFields:\n{}  name: x\n", entries.concat());
     let [a, b, c] = [entry("z", "Apply"), entry("b", "Update"), entry("a", "Update")];
-    assert_eq!(normalise(&yaml(&[a.clone(), b.clone(), c.clone()])).join("\n") + "\n", yaml(&[a.clone(), c.clone(), b.clone()]));
+    assert_eq!(
+        normalise(&yaml(&[a.clone(), b.clone(), c.clone()])).join("\n") + "\n",
+        yaml(&[a.clone(), c.clone(), b.clone()])
+    );
     assert_ne!(normalise(&yaml(&[b.clone(), a.clone(), c.clone()])), normalise(&yaml(&[a, b, c])));
 }

@@ -55,8 +55,10 @@ impl Record {
 
 /// All sections, in the order of their names.
 pub fn load(dir: &Path) -> Vec<Section> {
-    let mut files: Vec<_> = fs::read_dir(dir).expect("read tests/transcript").map(|entry| entry.expect("entry").path()).collect();
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "txt") && !path.ends_with("accepted.txt"));
+    let mut files: Vec<_> =
+        fs::read_dir(dir).expect("read tests/transcript").map(|entry| entry.expect("entry").path()).collect();
+    files
+        .retain(|path| path.extension().is_some_and(|extension| extension == "txt") && !path.ends_with("accepted.txt"));
     files.sort();
     files.iter().map(|path| parse(path)).collect()
 }

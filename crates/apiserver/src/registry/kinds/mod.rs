@@ -5,22 +5,31 @@ pub mod common;
 pub mod config_map;
 pub mod cron_schedule;
 pub mod cronjob;
+pub mod custom_resource_definition;
 mod describe;
 pub mod equality;
+pub mod event;
 pub mod job;
 pub mod json_field;
+pub mod lease;
+pub mod limit_range;
 pub mod namespace;
+pub mod node;
 pub mod persistent_volume_claim;
-pub mod plain;
 pub mod pod;
 pub mod pod_template;
+pub mod priority_class;
 pub mod quantity;
 pub mod rbac;
+pub mod resource_quota;
+pub mod runtime_class;
 pub mod secret;
 pub mod selector;
+pub mod service;
 pub mod service_account;
 #[cfg(test)]
 mod testing;
+pub mod webhook_configuration;
 
 use super::kind::Kind;
 
@@ -32,18 +41,29 @@ pub trait Visitor {
 /// Shows every built-in kind to `visitor`.
 pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(namespace::Namespaces);
+    visitor.kind(node::Nodes);
     visitor.kind(config_map::ConfigMaps);
     visitor.kind(secret::Secrets);
     visitor.kind(service_account::ServiceAccounts);
+    visitor.kind(service::Services);
+    visitor.kind(limit_range::LimitRanges);
+    visitor.kind(resource_quota::ResourceQuotas);
+    visitor.kind(event::Events);
+    visitor.kind(event::NewEvents);
+    visitor.kind(lease::Leases);
+    visitor.kind(priority_class::PriorityClasses);
+    visitor.kind(runtime_class::RuntimeClasses);
     visitor.kind(rbac::Roles);
     visitor.kind(rbac::ClusterRoles);
     visitor.kind(rbac::RoleBindings);
     visitor.kind(rbac::ClusterRoleBindings);
+    visitor.kind(webhook_configuration::MutatingWebhookConfigurations);
+    visitor.kind(webhook_configuration::ValidatingWebhookConfigurations);
+    visitor.kind(custom_resource_definition::CustomResourceDefinitions);
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
     visitor.kind(pod::Pods);
     visitor.kind(job::Jobs);
     visitor.kind(cronjob::CronJobs);
-    plain::register_plain(visitor);
 }
 
 #[cfg(test)]

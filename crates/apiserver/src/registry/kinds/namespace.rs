@@ -10,7 +10,9 @@ use usher_schema::field::Errors;
 use super::at::At;
 use super::common::{default_text, each_invalid, list, text};
 use super::json_field::text_at;
+use crate::object;
 use crate::registry::kind::{Column, Cx, Kind, Resource};
+use crate::registry::served::Deletion;
 use crate::registry::{names, table};
 
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
@@ -52,6 +54,20 @@ impl Kind for Namespaces {
         set_name_label(new);
         // Only the finalize subresource takes finalizers away.
         new.spec.clone_from(&old.spec);
+    }
+
+    /// A namespace is marked and stays until its content is gone and `finalize` has taken its finalizers away.
+    fn begin_deletion(&self, namespace: &mut Value, now: Timestamp) -> Deletion {
+        if object::meta_str(namespace, "deletionTimestamp").is_empty() {
+            object::set_meta_str(namespace, "deletionTimestamp", &object::time(now));
+            namespace["status"]["phase"] = "Terminating".into();
+        }
+        let finalizers = namespace.pointer("/spec/finalizers").and_then(Value::as_array);
+        if finalizers.is_some_and(|list| !list.is_empty()) { Deletion::Held } else { Deletion::Marked }
+    }
+
+    fn delete_shows_object(&self) -> bool {
+        true
     }
 
     fn validate(&self, _cx: &Cx, namespace: &Namespace, errors: &mut Errors) {

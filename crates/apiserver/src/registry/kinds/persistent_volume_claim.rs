@@ -67,6 +67,10 @@ impl Kind for PersistentVolumeClaims {
         }
     }
 
+    fn delete_shows_object(&self) -> bool {
+        true
+    }
+
     fn columns(&self) -> Vec<Column> {
         vec![
             table::name_column(),

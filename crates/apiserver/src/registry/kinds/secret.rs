@@ -98,6 +98,7 @@ fn value<'s>(secret: &'s Secret, key: &str) -> Option<&'s ByteString> {
 }
 
 fn validate_type(secret: &Secret, errors: &mut Errors) {
+    let has = |key: &str| value(secret, key).is_some();
     let missing = |key: &str, errors: &mut Errors| errors.required(&DATA.key(key).path(), "");
     match text(&secret.type_) {
         "kubernetes.io/service-account-token" => {
@@ -108,20 +109,16 @@ fn validate_type(secret: &Secret, errors: &mut Errors) {
         }
         "kubernetes.io/dockercfg" => validate_docker(secret, ".dockercfg", errors),
         "kubernetes.io/dockerconfigjson" => validate_docker(secret, ".dockerconfigjson", errors),
-        "kubernetes.io/basic-auth" => {
-            if value(secret, "username").is_none() && value(secret, "password").is_none() {
-                missing("username", errors);
-                missing("password", errors);
-            }
+        "kubernetes.io/basic-auth" if !has("username") && !has("password") => {
+            missing("username", errors);
+            missing("password", errors);
         }
-        "kubernetes.io/ssh-auth" => {
-            if value(secret, "ssh-privatekey").is_none_or(|key| key.0.is_empty()) {
-                missing("ssh-privatekey", errors);
-            }
+        "kubernetes.io/ssh-auth" if value(secret, "ssh-privatekey").is_none_or(|key| key.0.is_empty()) => {
+            missing("ssh-privatekey", errors);
         }
         TLS => {
             for key in ["tls.crt", "tls.key"] {
-                if value(secret, key).is_none() {
+                if !has(key) {
                     missing(key, errors);
                 }
             }

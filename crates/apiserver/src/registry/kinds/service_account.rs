@@ -11,6 +11,10 @@ pub struct ServiceAccounts;
 impl Kind for ServiceAccounts {
     type Object = ServiceAccount;
 
+    fn delete_shows_object(&self) -> bool {
+        true
+    }
+
     fn resource(&self) -> Resource {
         let token = ("authentication.k8s.io", "v1", "TokenRequest");
         Resource::namespaced("", "v1", "ServiceAccount", "serviceaccounts").short(&["sa"]).sub(

@@ -37,6 +37,20 @@ impl Kind for Pods {
             .with_generation()
     }
 
+    /// What is asked for, else what the pod says; none for a pod that runs nowhere or no longer.
+    fn grace_secs(&self, pod: &Value, asked: Option<i64>) -> Option<i64> {
+        let text = |at: &str| pod.pointer(at).and_then(Value::as_str).unwrap_or("");
+        if text("/spec/nodeName").is_empty() || matches!(text("/status/phase"), "Succeeded" | "Failed") {
+            return Some(0);
+        }
+        let own = || pod.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);
+        Some(asked.or_else(own).unwrap_or(0))
+    }
+
+    fn delete_shows_object(&self) -> bool {
+        true
+    }
+
     fn default(&self, pod: &mut Pod) {
         defaults::default_pod(pod);
     }

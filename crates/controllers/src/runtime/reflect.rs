@@ -1,0 +1,288 @@
+//! List and watch of one kind, kept in a cache, told to whoever subscribed.
+//!
+//! There is no resync and no idle timeout: a watch that stays silent costs nothing, also in virtual time. After a gap
+//! (410, or a watch that had to be given up) the list is compared with the cache, so no deletion is ever missed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::TryStreamExt;
+use futures::io::AsyncBufReadExt;
+use kube::Client;
+use kube::api::{ListParams, WatchParams};
+use kube::core::Request;
+use parking_lot::RwLock;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::catalog::Resource;
+use super::meta::{Key, Meta, Partial};
+use super::objects::{Page, is_expired};
+use super::queue::backoff;
+use super::watches::Signal;
+
+const PAGE: u32 = 500;
+const RETRY_CAP: Duration = Duration::from_secs(30);
+/// A watch that ends sooner than this was refused rather than ended.
+const SHORT: Duration = Duration::from_secs(1);
+
+/// The objects of one kind, by place. Clones share the content; only its watch writes.
+pub struct Store<T>(Arc<RwLock<BTreeMap<Key, Arc<T>>>>);
+
+impl<T> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Store(self.0.clone())
+    }
+}
+
+impl<T> Default for Store<T> {
+    fn default() -> Self {
+        Store(Arc::default())
+    }
+}
+
+impl<T> Store<T> {
+    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
+        self.0.read().get(key).cloned()
+    }
+
+    pub fn contains(&self, key: &Key) -> bool {
+        self.0.read().contains_key(key)
+    }
+
+    /// A snapshot, in order of place.
+    pub fn all(&self) -> Vec<(Key, Arc<T>)> {
+        self.0.read().iter().map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
+    fn keys(&self) -> Vec<Key> {
+        self.0.read().keys().cloned().collect()
+    }
+
+    fn put(&self, key: Key, object: Arc<T>) -> Option<Arc<T>> {
+        self.0.write().insert(key, object)
+    }
+
+    fn remove(&self, key: &Key) -> Option<Arc<T>> {
+        self.0.write().remove(key)
+    }
+}
+
+/// A store of more than metadata, fed with the same text. It makes its kind's watch carry whole objects.
+pub(crate) trait View: Send + Sync {
+    fn put(&self, key: &Key, object: &str);
+    fn remove(&self, key: &Key);
+}
+
+impl<T: DeserializeOwned + Send + Sync> View for Store<T> {
+    fn put(&self, key: &Key, object: &str) {
+        match serde_json::from_str::<T>(object) {
+            Ok(value) => drop(Store::put(self, key.clone(), Arc::new(value))),
+            Err(error) => tracing::warn!(?key, %error, "an object that cannot be read is left out"),
+        }
+    }
+
+    fn remove(&self, key: &Key) {
+        Store::remove(self, key);
+    }
+}
+
+/// Who hears what a reflector sees.
+pub(crate) trait Listener: Send + Sync {
+    fn tell(&self, signal: Signal);
+    /// The first list is complete, or was refused: nobody need wait for this kind any longer.
+    fn settled(&self, resource: &Resource);
+}
+
+pub(crate) struct Reflector<L> {
+    pub client: Client,
+    pub resource: Arc<Resource>,
+    pub cache: Store<Meta>,
+    pub views: Vec<Arc<dyn View>>,
+    pub listener: L,
+    /// Tell everything in the first list, known or not: the kind is now read at another version.
+    pub retell: bool,
+}
+
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(rename = "type")]
+    what: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    #[serde(default)]
+    code: u16,
+    #[serde(default)]
+    message: String,
+}
+
+/// Why a watch is over.
+enum End {
+    /// Go on from the last revision seen.
+    Ended,
+    /// The revision is no longer kept: list again.
+    Expired,
+}
+
+impl<L: Listener> Reflector<L> {
+    pub async fn run(mut self) {
+        let mut failures = 0;
+        loop {
+            match self.list().await {
+                Ok(revision) => {
+                    failures = 0;
+                    self.retell = false;
+                    self.listener.tell(Signal::Synced(self.resource.clone()));
+                    self.listener.settled(&self.resource);
+                    self.follow(revision).await;
+                }
+                Err(error) => {
+                    self.listener.settled(&self.resource);
+                    failures += 1;
+                    tracing::debug!(resource = %self.resource, %error, "list failed");
+                    tokio::time::sleep(backoff(failures, RETRY_CAP)).await;
+                }
+            }
+        }
+    }
+
+    fn request(&self) -> Request {
+        Request::new(self.resource.path(""))
+    }
+
+    async fn list(&self) -> Result<String, kube::Error> {
+        let mut gone: std::collections::BTreeSet<Key> = self.cache.keys().into_iter().collect();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let request = match self.views.is_empty() {
+                true => self.request().list_metadata(&params),
+                false => self.request().list(&params),
+            };
+            let text = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
+            let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
+            for item in page.items.unwrap_or_default() {
+                if let Some(meta) = self.read(item.get()) {
+                    gone.remove(&meta.key());
+                    self.upsert(meta, item.get());
+                }
+            }
+            match page.metadata.next.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => {
+                    gone.iter().for_each(|key| self.remove(key));
+                    return Ok(page.metadata.resource_version.unwrap_or_default());
+                }
+            }
+        }
+    }
+
+    /// Watches from `revision` on until that is no longer possible.
+    async fn follow(&self, mut revision: String) {
+        let mut failures = 0;
+        loop {
+            let (started, before) = (Instant::now(), revision.clone());
+            let end = self.watch(&mut revision).await;
+            match &end {
+                Ok(End::Expired) => return,
+                Err(error) if is_expired(error) => return,
+                _ => {}
+            }
+            if revision != before || (end.is_ok() && started.elapsed() >= SHORT) {
+                failures = 0;
+                continue;
+            }
+            failures += 1;
+            if let Err(error) = end {
+                tracing::debug!(resource = %self.resource, %error, "watch failed");
+            }
+            tokio::time::sleep(backoff(failures, RETRY_CAP)).await;
+        }
+    }
+
+    async fn watch(&self, revision: &mut String) -> Result<End, kube::Error> {
+        // Zero leaves the length of the watch to the server; kube's default would end it every five minutes.
+        let params = WatchParams { timeout: Some(0), ..WatchParams::default() };
+        let request = match self.views.is_empty() {
+            true => self.request().watch_metadata(&params, revision),
+            false => self.request().watch(&params, revision),
+        };
+        let mut request = request.map_err(kube::Error::BuildRequest)?;
+        // kube-apiserver 1.37 compresses each event by itself, which kube's client does not undo.
+        request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
+        let mut lines = self.client.request_stream(request).await?.lines();
+        while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
+            let Ok(event) = serde_json::from_str::<Line>(&line) else { continue };
+            let text = event.object.get();
+            if event.what == "ERROR" {
+                let failure: Failure = serde_json::from_str(text).map_err(kube::Error::SerdeError)?;
+                tracing::debug!(resource = %self.resource, code = failure.code, failure.message, "watch error");
+                return Ok(if failure.code == 410 { End::Expired } else { End::Ended });
+            }
+            let Some(meta) = self.read(text) else { continue };
+            if !meta.resource_version.is_empty() {
+                *revision = meta.resource_version.to_string();
+            }
+            match event.what {
+                "ADDED" | "MODIFIED" => self.upsert(meta, text),
+                "DELETED" => self.deleted(meta),
+                _ => {}
+            }
+        }
+        Ok(End::Ended)
+    }
+
+    fn read(&self, text: &str) -> Option<Meta> {
+        match serde_json::from_str::<Partial>(text) {
+            Ok(object) => Some(object.metadata),
+            Err(error) => {
+                tracing::warn!(resource = %self.resource, %error, "an object that cannot be read is left out");
+                None
+            }
+        }
+    }
+
+    fn upsert(&self, meta: Meta, text: &str) {
+        let (key, meta) = (meta.key(), Arc::new(meta));
+        for view in &self.views {
+            view.put(&key, text);
+        }
+        match self.cache.put(key, meta.clone()) {
+            Some(old) if old.uid == meta.uid && old.resource_version == meta.resource_version && !self.retell => return,
+            // Deleted and created again within a gap.
+            Some(old) if old.uid != meta.uid => self.listener.tell(Signal::Deleted(self.resource.clone(), old)),
+            _ => {}
+        }
+        self.listener.tell(Signal::Applied(self.resource.clone(), meta));
+    }
+
+    fn deleted(&self, last: Meta) {
+        let key = last.key();
+        self.views.iter().for_each(|view| view.remove(&key));
+        self.cache.remove(&key);
+        self.listener.tell(Signal::Deleted(self.resource.clone(), Arc::new(last)));
+    }
+
+    fn remove(&self, key: &Key) {
+        self.views.iter().for_each(|view| view.remove(key));
+        if let Some(last) = self.cache.remove(key) {
+            self.listener.tell(Signal::Deleted(self.resource.clone(), last));
+        }
+    }
+}
+
+/// Everything of a kind that has ceased to exist.
+pub(crate) fn purge(cache: &Store<Meta>, views: &[Arc<dyn View>], resource: &Arc<Resource>, listener: &impl Listener) {
+    for key in cache.keys() {
+        views.iter().for_each(|view| view.remove(&key));
+        if let Some(last) = cache.remove(&key) {
+            listener.tell(Signal::Deleted(resource.clone(), last));
+        }
+    }
+}
