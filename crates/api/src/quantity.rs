@@ -37,6 +37,8 @@ pub enum Format {
 pub enum ParseError {
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
+    #[error("unable to parse numeric part of quantity")]
+    Numeric,
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
@@ -53,8 +55,7 @@ impl Quantity {
     }
 
     pub fn parse(text: &str) -> Result<Quantity, ParseError> {
-        let parts = Parts::split(text)?;
-        let (base, exponent, format) = suffix(parts.suffix).ok_or(ParseError::Suffix)?;
+        let (parts, (base, exponent, format)) = Parts::read(text)?;
         Ok(parts.amount(base, exponent, format))
     }
 
@@ -70,6 +71,20 @@ impl Quantity {
     /// Thousandths, rounded away from zero (`MilliValue()` upstream), capped at the ends of `i64`.
     pub fn milli(self) -> i64 {
         self.scaled(NANOS / 1000)
+    }
+
+    /// Resource lists are kept in thousandths.
+    #[must_use]
+    pub fn rounded_to_milli(self) -> Quantity {
+        let unit = NANOS / 1000;
+        let rest = self.nanos % unit;
+        let up = if rest == 0 { 0 } else { unit * self.nanos.signum() };
+        Quantity { nanos: (self.nanos - rest).saturating_add(up), ..self }
+    }
+
+    /// Whether its thousandths are a whole number of units (what "must be an integer" means upstream).
+    pub fn is_whole(self) -> bool {
+        self.rounded_to_milli().nanos % NANOS == 0
     }
 
     pub fn format(self) -> Format {
@@ -94,8 +109,7 @@ impl Quantity {
 /// The text Go would write back after reading `text`. Upstream keeps the text as it came when it looks canonical at a
 /// glance, and that glance misses some (`1.500`, `+5`, `2E3`); clients see the difference, so it is imitated.
 pub fn canonical(text: &str) -> Result<Cow<'_, str>, ParseError> {
-    let parts = Parts::split(text)?;
-    let (base, exponent, format) = suffix(parts.suffix).ok_or(ParseError::Suffix)?;
+    let (parts, (base, exponent, format)) = Parts::read(text)?;
     if parts.kept_as_written(text, exponent, format) {
         return Ok(Cow::Borrowed(text));
     }
@@ -105,6 +119,7 @@ pub fn canonical(text: &str) -> Result<Cow<'_, str>, ParseError> {
 
 struct Parts<'t> {
     negative: bool,
+    has_digits: bool,
     /// Digits before the point without leading zeros; "0" if there are none.
     whole: &'t str,
     fraction: &'t str,
@@ -112,6 +127,16 @@ struct Parts<'t> {
 }
 
 impl<'t> Parts<'t> {
+    fn read(text: &'t str) -> Result<(Parts<'t>, (Base, i32, Format)), ParseError> {
+        let parts = Parts::split(text)?;
+        let suffix @ (_, exponent, format) = suffix(parts.suffix).ok_or(ParseError::Suffix)?;
+        // A number without a digit is zero to upstream's fast path (`Ki`, `e3`) and wrong to the other (`Pi`, `e-10`).
+        if !parts.has_digits && !parts.is_fast(exponent, format) {
+            return Err(ParseError::Numeric);
+        }
+        Ok((parts, suffix))
+    }
+
     fn split(text: &'t str) -> Result<Parts<'t>, ParseError> {
         if text.is_empty() {
             return Err(ParseError::Format);
@@ -119,6 +144,7 @@ impl<'t> Parts<'t> {
         let negative = text.starts_with('-');
         let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
         let (whole, rest) = rest.split_at(digits(rest));
+        let any_whole = !whole.is_empty();
         let whole = whole.trim_start_matches('0');
         let (fraction, suffix) = match rest.strip_prefix('.') {
             Some(rest) => rest.split_at(digits(rest)),
@@ -129,7 +155,8 @@ impl<'t> Parts<'t> {
         if digits(exponent) != exponent.len() {
             return Err(ParseError::Format);
         }
-        Ok(Parts { negative, whole: if whole.is_empty() { "0" } else { whole }, fraction, suffix })
+        let has_digits = any_whole || !fraction.is_empty() || suffix.is_empty();
+        Ok(Parts { negative, has_digits, whole: if whole.is_empty() { "0" } else { whole }, fraction, suffix })
     }
 
     fn amount(&self, base: Base, exponent: i32, format: Format) -> Quantity {
@@ -177,23 +204,37 @@ impl<'t> Parts<'t> {
         ((whole + scaled / divisor) * NANOS + fine / divisor + round).min(MAX_BINARY)
     }
 
+    /// Whether upstream reads it as a machine integer, without big numbers.
+    fn is_fast(&self, exponent: i32, format: Format) -> bool {
+        if format == Format::Binary {
+            let room = 15 - self.whole.len() as i64 - i64::from(exponent) * 3 / 10 - 1;
+            return self.fraction.is_empty() && room >= 0;
+        }
+        self.whole.len() + self.fraction.len() <= 18 && self.scale(exponent) >= -9
+    }
+
+    /// The power of ten that the last digit stands for.
+    fn scale(&self, exponent: i32) -> i64 {
+        i64::from(exponent) - self.fraction.len() as i64
+    }
+
     /// Upstream's glance, condition by condition.
     fn kept_as_written(&self, text: &str, exponent: i32, format: Format) -> bool {
         if text == "0" {
             return true;
         }
-        let places = (self.whole.len() + self.fraction.len()) as i64;
-        if format == Format::Binary {
-            let room = 15 - self.whole.len() as i64 - i64::from(exponent) * 3 / 10 - 1;
-            return self.fraction.is_empty() && room >= 0 && number(self.whole) & 7 != 0;
+        if !self.is_fast(exponent, format) {
+            return false;
         }
-        let scale = i64::from(exponent) - self.fraction.len() as i64;
+        if format == Format::Binary {
+            return number(self.whole) & 7 != 0;
+        }
         let ends_in_zeros = if self.fraction.is_empty() {
             self.whole.ends_with("000")
         } else {
             format!("{}{}", self.whole, self.fraction).ends_with("000")
         };
-        places <= 18 && scale >= -9 && scale % 3 == 0 && !ends_in_zeros && !self.whole.starts_with('0')
+        self.scale(exponent) % 3 == 0 && !ends_in_zeros && !self.whole.starts_with('0')
     }
 }
 
@@ -374,6 +415,24 @@ mod tests {
         for text in ["--1", "1KiMi", "1mm", "1i", "1e", "1Ki3"] {
             assert_eq!(Quantity::parse(text), Err(ParseError::Suffix), "{text}");
         }
+        for text in ["Pi", "Ei", "-Pi", ".Ei", "e-10"] {
+            assert_eq!(Quantity::parse(text), Err(ParseError::Numeric), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_suffix_or_sign_alone_is_zero_where_upstream_takes_it() {
+        for text in ["Ki", "Ti", "e3", "m", ".", "-", "+."] {
+            check(text, "0");
+        }
+    }
+
+    #[test]
+    fn thousandths_round_away_from_zero_and_decide_what_is_whole() {
+        let q = |text| Quantity::parse(text).unwrap();
+        assert_eq!(q("100u").rounded_to_milli().to_string(), "1m");
+        assert_eq!(q("-100u").rounded_to_milli().to_string(), "-1m");
+        assert!(q("3").is_whole() && q("2999.9999").is_whole() && !q("1500m").is_whole());
     }
 
     #[test]

@@ -232,7 +232,9 @@ impl ListOptions {
         }
         let limit = query.number("limit")?.filter(|&n| n > 0).and_then(|n| usize::try_from(n).ok());
         Ok(ListOptions {
-            freshness: freshness(version, matching, limit.is_some() && !watch)?,
+            freshness: freshness(version, matching, limit.is_some() && !watch)
+                // Upstream finds this out so late in a watch that it has no reason for it.
+                .map_err(|e| if watch { ApiError::plain(500, &bad_version(version)) } else { e })?,
             labels,
             fields,
             limit,
@@ -246,15 +248,15 @@ impl ListOptions {
 
 /// A resource version of ours is a decimal number without sign or leading zero.
 pub fn parse_resource_version(text: &str) -> Result<u64> {
-    text.parse::<u64>().map_err(|_| {
-        let mut errors = Errors::new();
-        errors.invalid(
-            &Path::new("resourceVersion"),
-            text,
-            format!("strconv.ParseUint: parsing {}: invalid syntax", usher_schema::field::quote(text)),
-        );
-        ApiError::bad_request(format!("Invalid value: {}", errors.0[0].detail))
-    })
+    text.parse::<u64>().map_err(|_| ApiError::bad_request(format!("invalid resource version: {}", bad_version(text))))
+}
+
+/// What is wrong with a resource version that is no number.
+fn bad_version(text: &str) -> String {
+    let mut errors = Errors::new();
+    let why = format!("strconv.ParseUint: parsing {}: invalid syntax", usher_schema::field::quote(text));
+    errors.invalid(&Path::new("resourceVersion"), text, why);
+    errors.to_string()
 }
 
 fn freshness(version: &str, matching: &str, limited: bool) -> Result<Freshness> {
@@ -362,15 +364,11 @@ impl WriteOptions {
 }
 
 pub fn parse_dry_run<'a>(values: impl Iterator<Item = &'a str>, errors: &mut Errors) -> bool {
-    let mut dry_run = false;
-    for value in values {
-        match value {
-            "" => {}
-            "All" => dry_run = true,
-            other => errors.not_supported(&Path::new("dryRun"), other, &["All"]),
-        }
+    let given: Vec<&str> = values.filter(|v| !v.is_empty()).collect();
+    if given.iter().any(|v| *v != "All") {
+        errors.not_supported(&Path::new("dryRun"), given.clone(), &["All"]);
     }
-    dry_run
+    given.contains(&"All")
 }
 
 #[cfg(test)]

@@ -247,7 +247,10 @@ impl Parser {
                     values.push(current);
                     break;
                 }
-                other => return Err(format!("found '{}', expected: ',', or identifier", other.text())),
+                other if current.is_empty() => {
+                    return Err(format!("found '{}', expected: ',', or identifier", other.text()));
+                }
+                other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
             }
         }
         values.sort();

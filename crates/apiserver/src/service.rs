@@ -113,7 +113,11 @@ impl Server {
         let trimmed = path.trim_end_matches('/');
         match trimmed {
             "/healthz" | "/livez" | "/readyz" => return Ok(self.health(trimmed, query)),
-            "/version" => return Ok(Answer::json(200, &version())),
+            "/version" => {
+                let mut answer = Answer::text(200, serde_json::to_string_pretty(&version()).unwrap_or_default());
+                answer.content_type = "application/json";
+                return Ok(answer);
+            }
             "/metrics" => return Ok(self.metrics_page()),
             "/api" | "/apis" => {
                 let core = trimmed == "/api";
@@ -207,7 +211,10 @@ impl Server {
     ) -> Response<Body> {
         let (answer, retry_after) = match result {
             Ok(answer) => (answer, None),
-            Err(error) => (Answer::json(error.code, &error.to_status()), error.retry_after_secs()),
+            Err(error) => {
+                let answer = Answer::json(error.code, &error.to_status());
+                (answer.warned(error.warnings.clone()), error.retry_after_secs())
+            }
         };
         let took = (info.verb != "watch").then(|| started.elapsed());
         if !info.is_resource || self.serves(info) {

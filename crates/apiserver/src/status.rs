@@ -19,13 +19,23 @@ pub struct ApiError {
     continue_token: Option<String>,
     /// A whole status made elsewhere, shown as it is.
     made: Option<Box<Map<String, Value>>>,
+    /// Texts for `Warning` headers: a refused request may have been warned about as well.
+    pub warnings: Vec<String>,
 }
 
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
 
 impl ApiError {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> ApiError {
-        ApiError { code, reason, message: message.into(), details: Map::new(), continue_token: None, made: None }
+        ApiError {
+            code,
+            reason,
+            message: message.into(),
+            details: Map::new(),
+            continue_token: None,
+            made: None,
+            warnings: Vec::new(),
+        }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> ApiError {
@@ -57,6 +67,12 @@ impl ApiError {
 
     fn retry_after(mut self, secs: u32) -> ApiError {
         self.details.insert("retryAfterSeconds".to_owned(), secs.into());
+        self
+    }
+
+    #[must_use]
+    pub fn warned(mut self, warnings: Vec<String>) -> ApiError {
+        self.warnings.extend(warnings);
         self
     }
 
@@ -96,6 +112,12 @@ impl ApiError {
         ApiError::new(409, "Conflict", message).on(resource, name)
     }
 
+    /// A precondition of a delete, which upstream words with the kind in place of the resource.
+    pub fn delete_conflict(resource: &Resource, name: &str, why: &str) -> ApiError {
+        let message = format!("Operation cannot be fulfilled on {} {name:?}: {why}", resource.qualified_kind());
+        ApiError::new(409, "Conflict", message).about(&resource.group, &resource.kind, name)
+    }
+
     /// The object changed since the client read it.
     pub fn modified(resource: &Resource, name: &str) -> ApiError {
         ApiError::conflict(
@@ -123,7 +145,7 @@ impl ApiError {
             format!("{qualified} {name:?} is invalid: {errors}")
         };
         let error = ApiError::new(422, "Invalid", message).about(group, kind, name);
-        errors.0.iter().fold(error, |error, e| error.cause(e.kind.reason(), e.path.as_str(), &e.body()))
+        errors.0.iter().fold(error, |error, e| error.cause(e.kind.reason(), &e.path.to_string(), &e.body()))
     }
 
     pub fn bad_request(message: impl Into<String>) -> ApiError {

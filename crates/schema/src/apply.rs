@@ -24,7 +24,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
-use crate::fieldset::{self, ItemError, Path, Set, equal, go_json, go_quote};
+use crate::field::quote;
+use crate::fieldset::{self, ItemError, Path, Set, equal, go_json};
 use crate::graph::At;
 use crate::managed::{self, Entry, Manager, Operation};
 
@@ -83,9 +84,9 @@ impl Conflict {
     }
 
     fn with(&self) -> String {
-        let mut out = go_quote(&self.manager);
+        let mut out = quote(&self.manager);
         if !self.subresource.is_empty() {
-            out.push_str(&format!(" with subresource {}", go_quote(&self.subresource)));
+            out.push_str(&format!(" with subresource {}", quote(&self.subresource)));
         }
         if self.operation == Operation::Update {
             out.push_str(&format!(" using {}", self.api_version));

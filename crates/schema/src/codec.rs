@@ -23,6 +23,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::field::quote;
+
 /// What strict field validation objects to, and a lenient one drops or overwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
@@ -76,25 +78,6 @@ pub fn within_depth(value: &Value, limit: usize) -> bool {
         Value::Object(map) => limit > 0 && map.values().all(|value| within_depth(value, limit - 1)),
         _ => true,
     }
-}
-
-/// Go's `strconv.Quote` for what occurs in names and messages.
-fn quote(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() + 2);
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 #[cfg(test)]

@@ -18,8 +18,8 @@ mod shape;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use element::equal;
 pub use element::{Element, Path};
-pub(crate) use element::{equal, go_quote};
 pub use json::BadFields;
 pub(crate) use json::go_json;
 pub use shape::of;

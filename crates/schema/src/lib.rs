@@ -9,6 +9,8 @@
 pub mod apply;
 pub mod builtin;
 pub mod codec;
+pub mod duration;
+pub mod expression;
 pub mod field;
 pub mod fieldset;
 pub mod graph;

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use crate::builtin;
 pub use custom::{custom, custom_name};
 pub use definition::definition;
+pub(crate) use definition::words_for;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dialect {

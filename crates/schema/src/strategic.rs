@@ -10,7 +10,8 @@ use serde_json::{Map, Value};
 use thiserror::Error;
 
 use crate::apply::check::{go_type, plain};
-use crate::fieldset::{MAX_DEPTH, go_quote};
+use crate::field::quote;
+use crate::fieldset::MAX_DEPTH;
 use crate::graph::{At, ListPatch, Scalar, Type};
 
 mod order;
@@ -54,7 +55,7 @@ pub enum StrategicError {
     ListWithoutMergeKey(&'static str),
     #[error("The order in patch list:\n{patch}\n doesn't match $setElementOrder list:\n{order}\n")]
     OrderMismatch { patch: String, order: String },
-    #[error("unable to find api field in struct {name} for the json field {}", go_quote(.field))]
+    #[error("unable to find api field in struct {name} for the json field {}", quote(.field))]
     UnknownField { name: String, field: String },
     #[error("merging an object in json but data type is not struct, instead is: {0}")]
     NotAStruct(&'static str),

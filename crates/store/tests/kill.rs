@@ -1,15 +1,16 @@
 //! A process that writes under load is killed at random moments, again and again, on the same data. Every write that it
 //! was answered must be there afterwards, byte for byte, and nothing half done.
 //!
-//! The child is this test binary, running `the_child` alone; it prints a line for every answer.
+//! The child is this binary too, told by the environment where to write; it prints a line for every answer. Hence no
+//! harness: whichever of the two this process is, `main` decides.
 
 use std::{
     collections::HashMap,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitCode, Stdio},
     sync::mpsc,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bytes::Bytes;
@@ -47,15 +48,84 @@ fn value(task: u64, n: u64) -> Vec<u8> {
     bytes
 }
 
-#[test]
-#[ignore = "run by answered_writes_survive_sigkill in a process of its own"]
-fn the_child() {
-    let Ok(dir) = std::env::var(DATA_DIR) else { return };
+const TEST: &str = "answered_writes_survive_sigkill";
+
+fn main() -> ExitCode {
+    if let Some(dir) = std::env::var_os(DATA_DIR) {
+        be_the_child(Path::new(&dir));
+        return ExitCode::SUCCESS;
+    }
+    let asked = Asked::read(std::env::args().skip(1));
+    if asked.list {
+        if asked.includes(TEST) {
+            println!("{TEST}: test");
+        }
+        return ExitCode::SUCCESS;
+    }
+    asked.run(TEST, answered_writes_survive_sigkill)
+}
+
+/// What `cargo test -- …` asked for, as far as one test can tell it apart.
+#[derive(Default)]
+struct Asked {
+    list: bool,
+    exact: bool,
+    only_ignored: bool,
+    filters: Vec<String>,
+    skip: Vec<String>,
+}
+
+impl Asked {
+    fn read(mut args: impl Iterator<Item = String>) -> Asked {
+        let mut asked = Asked::default();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--list" => asked.list = true,
+                "--exact" => asked.exact = true,
+                "--ignored" => asked.only_ignored = true,
+                "--skip" => asked.skip.extend(args.next()),
+                "--test-threads" | "--format" | "--color" | "--logfile" | "--shuffle-seed" | "-Z" => drop(args.next()),
+                flag if flag.starts_with("--skip=") => asked.skip.push(flag["--skip=".len()..].to_owned()),
+                flag if flag.starts_with('-') => {}
+                _ => asked.filters.push(arg),
+            }
+        }
+        asked
+    }
+
+    fn includes(&self, name: &str) -> bool {
+        let hit = |filter: &String| if self.exact { name == filter } else { name.contains(filter.as_str()) };
+        let chosen = self.filters.is_empty() || self.filters.iter().any(hit);
+        chosen && !self.skip.iter().any(hit) && !self.only_ignored
+    }
+
+    fn run(&self, name: &str, test: fn()) -> ExitCode {
+        let run = usize::from(self.includes(name));
+        println!("\nrunning {run} test{}", if run == 1 { "" } else { "s" });
+        let started = Instant::now();
+        let passed = run == 0 || std::panic::catch_unwind(test).is_ok();
+        let word = if passed { "ok" } else { "FAILED" };
+        if run == 1 {
+            println!("test {name} ... {word}");
+        }
+        let failed = usize::from(!passed);
+        println!(
+            "\ntest result: {word}. {} passed; {failed} failed; 0 ignored; 0 measured; {} filtered out; finished in {:.2}s\n",
+            run - failed,
+            1 - run,
+            started.elapsed().as_secs_f64()
+        );
+        // What libtest exits with when a test failed.
+        if passed { ExitCode::SUCCESS } else { ExitCode::from(101) }
+    }
+}
+
+fn be_the_child(dir: &Path) {
     let round: u64 = std::env::var(ROUND_NUMBER).unwrap().parse().unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     runtime.block_on(async {
         let store = Store::open_disk(dir, options()).unwrap();
-        say("\nopen");
+        say("open");
         let tasks: Vec<_> =
             (0..TASKS).map(|task| tokio::spawn(keep_writing(store.clone(), task, round * ROUND))).collect();
         for task in tasks {
@@ -91,7 +161,6 @@ struct Writing {
 impl Writing {
     fn start(dir: &Path, round: u64) -> Writing {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_child", "--ignored", "--nocapture"])
             .env(DATA_DIR, dir)
             .env(ROUND_NUMBER, round.to_string())
             .stdout(Stdio::piped())
@@ -199,8 +268,12 @@ async fn check_history(store: &Store) {
     assert_eq!(end, store.list(C, &ListOptions::default()).unwrap().entries);
 }
 
-#[tokio::test]
-async fn answered_writes_survive_sigkill() {
+fn answered_writes_survive_sigkill() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(kill_again_and_again());
+}
+
+async fn kill_again_and_again() {
     let dir = TempDir::new().unwrap();
     let data: PathBuf = dir.path().join("data");
     let mut random = StdRng::from_os_rng();

@@ -194,10 +194,8 @@ async fn watch_latency(endpoint: &Endpoint, scale: usize, table: &mut Vec<(Strin
     let mut readers = Vec::new();
     for _ in 0..watchers {
         let connection = Connection::open(endpoint).await;
-        let path = format!(
-            "/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=120"
-        );
-        let mut stream = connection.stream(&path).await;
+        let path = "/api/v1/namespaces/default/configmaps?watch=true&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&timeoutSeconds=120";
+        let mut stream = connection.stream(path).await;
         let sent = sent.clone();
         readers.push(tokio::spawn(async move {
             let mut latencies: Vec<f32> = Vec::with_capacity(expected);
@@ -276,7 +274,7 @@ async fn in_process(scale: usize, table: &mut Vec<(String, String, &'static str)
     server.bootstrap().await.expect("bootstrap");
     server.clone().start_custom_resources();
     let service = server.service_as(User::new("bench", &["system:masters"]));
-    let call = |method: Method, path: String, body: Option<Value>| {
+    let call = move |method: Method, path: String, body: Option<Value>| {
         let service = service.clone();
         async move {
             let request = http::Request::builder()
@@ -339,6 +337,6 @@ async fn at_scale(scale: usize, table: &mut Vec<(String, String, &'static str)>)
         format!("{} ms", up.ready_after.as_millis()),
         "3,000 ms",
     ));
-    table.push((format!("RSS after that restart"), format!("{:.0} MB", up.rss_mb()), ""));
+    table.push(("RSS after that restart".to_owned(), format!("{:.0} MB", up.rss_mb()), ""));
     up.stop();
 }

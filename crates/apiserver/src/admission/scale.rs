@@ -18,10 +18,11 @@ impl Server {
         let Some(paths) = self.reviewed_scale(review) else {
             return self.admit(review, new, Some(old), warnings).await;
         };
-        let (scale, old) = (paths.answer(&new).map_err(refused)?, paths.answer(old).map_err(refused)?);
+        let scale = paths.answer(&new).map_err(broken)?;
+        let old = paths.answer(old).map_err(broken)?;
         let admitted = self.admit(review, scale.clone(), Some(&old), warnings).await?;
         if admitted != scale {
-            paths.set(&mut new, &admitted).map_err(refused)?;
+            paths.set(&mut new, &admitted).map_err(broken)?;
         }
         Ok(new)
     }
@@ -37,7 +38,8 @@ impl Server {
         let Some(paths) = self.reviewed_scale(review) else {
             return self.validate_admission(review, Some(new), Some(old), warnings).await;
         };
-        let (scale, old) = (paths.answer(new).map_err(refused)?, paths.answer(old).map_err(refused)?);
+        let scale = paths.answer(new).map_err(broken)?;
+        let old = paths.answer(old).map_err(broken)?;
         self.validate_admission(review, Some(&scale), Some(&old), warnings).await
     }
 
@@ -50,6 +52,9 @@ impl Server {
     }
 }
 
-fn refused(problem: Problem) -> ApiError {
-    ApiError::bad_request(problem.to_string())
+fn broken(problem: Problem) -> ApiError {
+    match problem {
+        Problem::EmptyReplicas(_) => ApiError::bad_request(problem.to_string()),
+        other => ApiError::internal(other.to_string()),
+    }
 }

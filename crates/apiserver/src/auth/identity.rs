@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use ring::digest::{SHA256, digest};
 use serde_json::{Map, Value, json};
+use usher_api::names;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 pub const ANONYMOUS: &str = "system:anonymous";
@@ -137,7 +138,8 @@ pub fn service_account_groups(namespace: &str) -> Vec<String> {
 /// Namespace and name of a ServiceAccount's user name.
 pub fn split_service_account(user: &str) -> Option<(&str, &str)> {
     let (namespace, name) = user.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
-    (is_dns_label(namespace) && is_dns_subdomain(name)).then_some((namespace, name))
+    let valid = names::dns1123_label(namespace, false).is_empty() && is_dns_subdomain(name);
+    valid.then_some((namespace, name))
 }
 
 /// The node of a node's user name.
@@ -145,21 +147,8 @@ pub fn node_of(user: &str) -> Option<&str> {
     user.strip_prefix(NODE_PREFIX).filter(|node| is_dns_subdomain(node))
 }
 
-fn is_dns_label(s: &str) -> bool {
-    let edge = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let bytes = s.as_bytes();
-    bytes.len() <= 63
-        && bytes.first().copied().is_some_and(edge)
-        && bytes.last().copied().is_some_and(edge)
-        && bytes.iter().all(|c| edge(*c) || *c == b'-')
-}
-
 pub(crate) fn is_dns_subdomain(s: &str) -> bool {
-    // A subdomain's labels may be longer than 63: only the whole is limited.
-    let label = |l: &str| !l.is_empty() && !l.starts_with('-') && !l.ends_with('-');
-    s.len() <= 253
-        && s.split('.')
-            .all(|l| label(l) && l.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'))
+    names::dns1123_subdomain(s, false).is_empty()
 }
 
 pub(crate) fn hex(bytes: &[u8]) -> String {

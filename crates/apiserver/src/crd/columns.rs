@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::jsonpath::JsonPath;
 use crate::registry::kind::Column;
+use crate::registry::table;
 
 const NAME: &str = "Name must be unique within a namespace. Is required when creating resources, although some resources may allow a client to request the generation of an appropriate name automatically. Name is primarily intended for creation idempotence and configuration definition. Cannot be updated. More info: https://kubernetes.io/docs/concepts/overview/working-with-objects/names#names";
 const AGE: &str = "CreationTimestamp is a timestamp representing the server time when this object was created. It is not guaranteed to be set in happens-before order across separate operations. Clients may not set this value. It is represented in RFC3339 form and is in UTC.\n\nPopulated by the system. Read-only. Null for lists. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#metadata";
@@ -117,31 +118,9 @@ fn go_float(f: f64) -> String {
 
 fn age(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
-        Ok(then) => human(now.as_second().saturating_sub(then.as_second())),
+        Ok(then) => table::since(Some(then), now),
         Err(_) if time.is_empty() => "<unknown>".to_owned(),
         Err(_) => "<invalid>".to_owned(),
-    }
-}
-
-/// An elapsed time as kubectl shows it: two units while it is young, then one.
-fn human(secs: i64) -> String {
-    let (minutes, hours) = (secs / 60, secs / 3600);
-    let two = |major: i64, unit: &str, minor: i64, small: &str| match minor {
-        0 => format!("{major}{unit}"),
-        minor => format!("{major}{unit}{minor}{small}"),
-    };
-    match secs {
-        ..-1 => "<invalid>".to_owned(),
-        -1 => "0s".to_owned(),
-        0..120 => format!("{secs}s"),
-        _ if minutes < 10 => two(minutes, "m", secs % 60, "s"),
-        _ if minutes < 180 => format!("{minutes}m"),
-        _ if hours < 8 => two(hours, "h", minutes % 60, "m"),
-        _ if hours < 48 => format!("{hours}h"),
-        _ if hours < 24 * 8 => two(hours / 24, "d", hours % 24, "h"),
-        _ if hours < 24 * 365 * 2 => format!("{}d", hours / 24),
-        _ if hours < 24 * 365 * 8 => two(hours / 24 / 365, "y", hours / 24 % 365, "d"),
-        _ => format!("{}y", hours / 24 / 365),
     }
 }
 
@@ -202,28 +181,5 @@ mod tests {
     fn a_broken_path_ends_the_columns() {
         let columns = Columns::declared(&[json!({"name": "X", "type": "string", "jsonPath": ".a[b]"})]);
         assert_eq!(columns.headers.len(), 1);
-    }
-
-    #[test]
-    fn ages_read_as_kubectl_writes_them() {
-        let table = [
-            (0, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (125, "2m5s"),
-            (600, "10m"),
-            (3 * 3600, "3h"),
-            (3 * 3600 + 60, "3h1m"),
-            (47 * 3600, "47h"),
-            (49 * 3600, "2d1h"),
-            (8 * 86400, "8d"),
-            (800 * 86400, "2y70d"),
-            (4000 * 86400, "10y"),
-            (-1, "0s"),
-            (-5, "<invalid>"),
-        ];
-        for (secs, expected) in table {
-            assert_eq!(human(secs), expected, "{secs}");
-        }
     }
 }

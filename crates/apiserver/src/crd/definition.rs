@@ -4,8 +4,9 @@
 //! show those paths (`spec.validation.openAPIV3Schema`), so [`Shared`] finds out which parts those are.
 
 use serde_json::{Value, json};
+use usher_api::names::{dns1035_label, dns1123_subdomain};
 use usher_schema::field::{Errors, Path};
-use usher_schema::structural::{self, Structural, dns1035_label};
+use usher_schema::structural::{self, Structural};
 
 use super::status;
 
@@ -160,7 +161,7 @@ fn spec(crd: &Value, errors: &mut Errors) {
     }
     version_list(versions, &list, &shared, errors);
     let first = versions.first().map_or("", |v| text(v, "/name"));
-    let problems = dns1035_label(first);
+    let problems = dns1035_label(first, false);
     if !first.is_empty() && !problems.is_empty() {
         errors.invalid(&at.child("version"), first, problems.join(","));
     }
@@ -189,7 +190,7 @@ fn spec(crd: &Value, errors: &mut Errors) {
 }
 
 fn group(group: &str, at: &Path, errors: &mut Errors) {
-    let problems = dns1123_subdomain(group);
+    let problems = dns1123_subdomain(group, false);
     if group.is_empty() {
         errors.required(at, "");
     } else if !problems.is_empty() {
@@ -197,26 +198,6 @@ fn group(group: &str, at: &Path, errors: &mut Errors) {
     } else if !group.contains('.') {
         errors.invalid(at, group, "should be a domain with at least one dot");
     }
-}
-
-fn dns1123_subdomain(s: &str) -> Vec<String> {
-    let label = |l: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !l.is_empty() && l.bytes().all(inner) && !l.starts_with('-') && !l.ends_with('-')
-    };
-    let mut out = Vec::new();
-    if s.len() > 253 {
-        out.push("must be no more than 253 bytes".to_owned());
-    }
-    if !s.split('.').all(label) {
-        out.push(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start \
-             and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-                .to_owned(),
-        );
-    }
-    out
 }
 
 fn choice(value: &str, accepted: &[&str], at: &Path, errors: &mut Errors) {
@@ -229,7 +210,7 @@ fn choice(value: &str, accepted: &[&str], at: &Path, errors: &mut Errors) {
 
 fn each_version(version: &Value, at: &Path, shared: &Shared, errors: &mut Errors) {
     let name = text(version, "/name");
-    let problems = dns1035_label(name);
+    let problems = dns1035_label(name, false);
     if !problems.is_empty() {
         errors.invalid(&at.child("name"), name, problems.join(","));
     }
@@ -323,7 +304,7 @@ fn names(crd: &Value, at: &Path, errors: &mut Errors) {
         label(name(field), &at.child(field), errors);
     }
     for field in ["kind", "listKind"] {
-        let problems = dns1035_label(&name(field).to_lowercase());
+        let problems = dns1035_label(&name(field).to_lowercase(), false);
         if !name(field).is_empty() && !problems.is_empty() {
             let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
             errors.invalid(&at.child(field), name(field), detail);
@@ -341,7 +322,7 @@ fn names(crd: &Value, at: &Path, errors: &mut Errors) {
 }
 
 fn label(value: &str, at: &Path, errors: &mut Errors) {
-    let problems = dns1035_label(value);
+    let problems = dns1035_label(value, false);
     if !value.is_empty() && !problems.is_empty() {
         errors.invalid(at, value, problems.join(","));
     }

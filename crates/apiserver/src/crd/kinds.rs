@@ -141,9 +141,11 @@ impl Served for CustomKind {
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        let mut warnings: Vec<String> = self.version().deprecation.iter().cloned().collect();
-        warnings.extend(self.version().warnings(new, old));
-        warnings
+        self.version().warnings(new, old)
+    }
+
+    fn deprecation(&self) -> Option<&str> {
+        self.version().deprecation.as_deref()
     }
 
     fn columns(&self) -> Vec<Column> {

@@ -81,10 +81,28 @@ impl Server {
         for (mut definition, revision) in all {
             if object::is_deleting(&definition) {
                 self.remove_defined(&definition, revision).await;
-            } else if status::update(&mut definition, objects.iter(), self.clock().now()) {
-                self.put_definition(&definition, revision).await;
+            } else {
+                let before = definition.clone();
+                if status::update(&mut definition, objects.iter(), self.clock().now()) {
+                    self.own_status(&before, &mut definition);
+                    self.put_definition(&definition, revision).await;
+                }
             }
         }
+    }
+
+    /// The conditions are this server's, and it says so.
+    fn own_status(&self, before: &Object, definition: &mut Object) {
+        let (group, version, kind) = ("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let Some(schema) = usher_schema::builtin::kind(group, version, kind) else { return };
+        let manager = usher_schema::managed::Manager {
+            name: "kube-apiserver",
+            subresource: "status",
+            api_version: "apiextensions.k8s.io/v1",
+            now: self.clock().now(),
+        };
+        let reset = usher_schema::fieldset::Set::fields(&[&["spec"]]);
+        usher_schema::managed::update(schema, before, definition, &manager, &reset);
     }
 
     async fn put_definition(&self, definition: &Object, revision: u64) {

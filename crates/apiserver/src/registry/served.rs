@@ -84,6 +84,11 @@ pub trait Served: Send + Sync {
         self.thaw_value(&entry.value, entry.mod_revision)
     }
 
+    /// What clients of a deprecated version are told, whatever they do.
+    fn deprecation(&self) -> Option<&str> {
+        None
+    }
+
     /// What OpenAPI shows of a custom resource's schema.
     fn published_schema(&self) -> Option<Value> {
         None
@@ -202,6 +207,7 @@ impl<K: Kind> Served for Typed<K> {
             Some(twin) => {
                 let mut object = (twin.thaw)(object);
                 stored::stamp(&mut object, &self.resource.api_version(), &self.resource.kind, revision);
+                codec::encode(self.schema, &mut object);
                 object
             }
             None => object,
@@ -227,6 +233,7 @@ impl<K: Kind> Served for Typed<K> {
             &|name, prefix| self.kind.validate_name(name, prefix),
             &mut errors,
         );
+        check_finalizers(&object, &mut errors);
         let mut typed = self.typed(object)?;
         self.kind.default(&mut typed);
         self.kind.prepare_create(cx, &mut typed);
@@ -253,6 +260,7 @@ impl<K: Kind> Served for Typed<K> {
             &Path::new("metadata"),
             &mut errors,
         );
+        check_finalizers(&new, &mut errors);
         let name = object::name(&new).to_owned();
         let mut typed = self.typed(new)?;
         let old_typed = self.typed(old.clone())?;
@@ -321,6 +329,17 @@ impl<K: Kind> Served for Typed<K> {
 
     fn unconditional_update(&self) -> bool {
         self.kind.unconditional_update()
+    }
+}
+
+/// A finalizer of a built-in kind has a domain, or is one of the few that are known without.
+fn check_finalizers(object: &Object, errors: &mut Errors) {
+    for (i, finalizer) in object::finalizers(object).into_iter().enumerate() {
+        let known = finalizer.contains('/') || matches!(finalizer, "orphan" | "foregroundDeletion" | "kubernetes");
+        if !known {
+            let why = "name is neither a standard finalizer name nor is it fully qualified";
+            errors.invalid(&Path::new("metadata").child("finalizers").index(i), finalizer, why);
+        }
     }
 }
 

@@ -45,7 +45,7 @@ pub fn decode_body(
 }
 
 pub fn parse_json(bytes: &[u8], problems: &mut Vec<Problem>) -> Result<Value> {
-    let (value, found) = codec::parse(bytes).map_err(|e| ApiError::bad_request(format!("json parse error: {e}")))?;
+    let (value, found) = codec::parse(bytes).map_err(|e| ApiError::bad_request(e.to_string()))?;
     problems.extend(found);
     Ok(value)
 }
@@ -65,17 +65,50 @@ fn first_line(text: &str) -> &str {
 pub fn object_of(target: &Target<'_>, validation: FieldValidation, warnings: &mut Vec<String>) -> Result<Object> {
     let kind = target.kind.as_ref();
     let mut problems = Vec::new();
-    let Some(mut body) = decode_body(target.ask, Some(kind.schema()), &mut problems)? else {
-        return Err(ApiError::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: \
-             unexpected end of JSON input (<empty>)",
-            kind.resource().kind
-        )));
-    };
+    let unrecognized = |why: &str| unrecognized(kind, &target.ask.body, why);
+    let is_json = negotiate::body_form(target.ask.content_type())? == BodyForm::Json;
+    let decoded = decode_body(target.ask, Some(kind.schema()), &mut problems);
+    let decoded = decoded.map_err(|e| if is_json && e.code == 400 { unrecognized(&e.message) } else { e })?;
+    let Some(mut body) = decoded else { return Err(unrecognized("unexpected end of JSON input")) };
+    if !body.is_object() {
+        let fields =
+            r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+        let why = format!("json: cannot unmarshal {} into Go value of type {fields}", json_type(&body));
+        return Err(unrecognized(&why));
+    }
     check_type_meta(kind, &body)?;
     problems.extend(kind.decode(&mut body)?);
     settle_problems(kind, &problems, validation, warnings)?;
     Ok(body)
+}
+
+/// A body of which not even version and kind can be read.
+fn unrecognized(kind: &dyn Served, body: &[u8], why: &str) -> ApiError {
+    const SHOWN_BYTES: usize = 30;
+    let shown = match std::str::from_utf8(body) {
+        Ok("") => "<empty>".to_owned(),
+        Ok(text) => match text.char_indices().nth(SHOWN_BYTES) {
+            Some((end, _)) => format!("{} ...", &text[..end]),
+            None => text.to_owned(),
+        },
+        Err(_) => "<not text>".to_owned(),
+    };
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why} ({shown})",
+        kind.resource().kind
+    ))
+}
+
+/// What Go calls a JSON value.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// An object that says what it is must be what the URL says. One that says nothing is taken at the URL's word.
@@ -85,9 +118,11 @@ pub fn check_type_meta(kind: &dyn Served, body: &Object) -> Result<()> {
     let (api_version, said_kind) = (said("apiVersion"), said("kind"));
     if !said_kind.is_empty() && said_kind != resource.kind {
         let version = api_version.rsplit('/').next().unwrap_or("");
+        let group = resource.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");
         return Err(ApiError::bad_request(format!(
-            "{said_kind} in version {version:?} cannot be handled as a {}: no kind {said_kind:?} is expected here",
-            resource.kind
+            "{said_kind} in version {version:?} cannot be handled as a {kind}: converting ({version}.{said_kind}) to \
+             ({group}.{kind}): unknown conversion",
+            kind = resource.kind
         )));
     }
     if !api_version.is_empty() && api_version != resource.api_version() {

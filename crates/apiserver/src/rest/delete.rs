@@ -36,6 +36,8 @@ enum Step {
     Remove,
     /// It stays, marked, until its grace is over and its finalizers are gone.
     Mark(Object),
+    /// It goes, but watchers first see it marked: what knows grace always shows the end of it.
+    MarkThenRemove(Object),
     /// It was marked before, and nothing about it changes.
     Pending,
 }
@@ -83,12 +85,12 @@ impl Server {
                 self.validate_admission(&review, None, Some(&object), warnings).await?;
             }
             if options.dry_run {
-                return Ok((step == Step::Remove, object));
+                return Ok((matches!(step, Step::Remove | Step::MarkThenRemove(_)), object));
             }
             let op = match step {
                 Step::Pending => return Ok((false, object)),
                 Step::Remove => Op::Delete,
-                Step::Mark(ref marked) => Op::Put(kind.freeze(marked)),
+                Step::Mark(ref marked) | Step::MarkThenRemove(ref marked) => Op::Put(kind.freeze(marked)),
             };
             match self
                 .store()
@@ -97,6 +99,9 @@ impl Server {
             {
                 Ok(written) => {
                     self.wrote(resource);
+                    if let Step::MarkThenRemove(_) = step {
+                        continue;
+                    }
                     return Ok(match step {
                         Step::Mark(mut marked) => {
                             let version = written.revision.to_string();
@@ -174,7 +179,7 @@ fn step(kind: &dyn Served, object: &Object, options: &DeleteOptions, now: Timest
     let held =
         if begins { kind.begin_deletion(&mut marked, now) == Deletion::Held } else { kind.is_held(&marked, now) };
     if object::finalizers(&marked).is_empty() && !held {
-        return Step::Remove;
+        return if begins && object::is_deleting(&marked) { Step::MarkThenRemove(marked) } else { Step::Remove };
     }
     if !object::is_deleting(&marked) {
         mark(&mut marked, now, 0);
@@ -321,7 +326,7 @@ impl DeleteOptions {
                  then recreated",
                 object::uid(object)
             );
-            return Err(ApiError::conflict(resource, name, &why));
+            return Err(ApiError::delete_conflict(resource, name, &why));
         }
         let found = object::meta_str(object, "resourceVersion");
         if let Some(version) = self.resource_version.as_deref().filter(|v| *v != found) {
@@ -329,7 +334,7 @@ impl DeleteOptions {
                 "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({found}). The \
                  object might have been modified"
             );
-            return Err(ApiError::conflict(resource, name, &why));
+            return Err(ApiError::delete_conflict(resource, name, &why));
         }
         Ok(())
     }

@@ -22,15 +22,24 @@ impl Server {
         let kind = catalog.find(&info.group, &info.version, &info.resource).ok_or_else(ApiError::no_such_path)?.clone();
         check_scope(kind.resource(), &ask)?;
         let target = Target { kind: &kind, ask: &ask };
+        let deprecation: Vec<String> = kind.deprecation().map(str::to_owned).into_iter().collect();
+        match self.subject(&target).await {
+            Ok(answer) => Ok(answer.warned(deprecation)),
+            Err(error) => Err(error.warned(deprecation)),
+        }
+    }
+
+    async fn subject(&self, target: &Target<'_>) -> Result<Answer> {
+        let Target { kind, ask } = target;
         match ask.info.subresource.as_str() {
-            "" => self.main_verb(&target).await,
-            "status" if has_subresource(&kind, "status") => match ask.info.verb {
-                "get" => self.get(&target).await,
-                "update" => self.update(&target, Part::Status).await,
-                "patch" => self.patch(&target, Part::Status).await,
+            "" => self.main_verb(target).await,
+            "status" if has_subresource(kind, "status") => match ask.info.verb {
+                "get" => self.get(target).await,
+                "update" => self.update(target, Part::Status).await,
+                "patch" => self.patch(target, Part::Status).await,
                 verb => Err(ApiError::method_not_allowed(kind.resource(), verb)),
             },
-            other if has_subresource(&kind, other) => self.subresource(&target, other).await,
+            other if has_subresource(kind, other) => self.subresource(target, other).await,
             _ => Err(ApiError::no_such_path()),
         }
     }

@@ -69,7 +69,7 @@ pub struct Answer {
 
 impl Answer {
     pub fn json(code: u16, value: &serde_json::Value) -> Answer {
-        Answer { code, content_type: "application/json", body: Body::whole(value.to_string()), warnings: Vec::new() }
+        Answer { code, content_type: "application/json", body: Body::whole(format!("{value}\n")), warnings: Vec::new() }
     }
 
     pub fn text(code: u16, text: impl Into<String>) -> Answer {

@@ -5,7 +5,7 @@ use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::{apply, managed, strategic};
 
-use super::decode::{check_type_meta, parse_json, parse_yaml, strict_error};
+use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, strict_error};
 use super::write::{Fields, kind_reset, part_name};
 use super::{Answer, Target};
 use crate::negotiate::{PatchForm, patch_form};
@@ -122,7 +122,7 @@ impl Server {
 
 /// A non-apply patch, parsed.
 enum Edit {
-    Json(json_patch::Patch),
+    Json(Vec<json_patch::PatchOperation>),
     Merge(Value),
     Strategic(Value),
 }
@@ -131,19 +131,19 @@ impl Edit {
     fn new(form: PatchForm, patch: Value) -> Result<Edit> {
         match form {
             PatchForm::Json => {
-                let patch: json_patch::Patch = serde_json::from_value(patch)
-                    .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))?;
-                if patch.0.len() > MAX_JSON_PATCH_OPERATIONS {
+                let Value::Array(operations) = patch else {
+                    return Err(wrong_type(&patch, "[]handlers.jsonPatchOp"));
+                };
+                if operations.len() > MAX_JSON_PATCH_OPERATIONS {
                     return Err(ApiError::too_large(&format!(
                         "The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {}",
-                        patch.0.len()
+                        operations.len()
                     )));
                 }
-                Ok(Edit::Json(patch))
+                let operations: Result<Vec<_>, _> = operations.into_iter().map(serde_json::from_value).collect();
+                operations.map(Edit::Json).map_err(|_| unfit())
             }
-            _ if !patch.is_object() => {
-                Err(ApiError::bad_request("error decoding patch: a patch must be a JSON object"))
-            }
+            _ if !patch.is_object() => Err(wrong_type(&patch, "map[string]interface {}")),
             PatchForm::Merge => Ok(Edit::Merge(patch)),
             PatchForm::Strategic | PatchForm::ApplyYaml => Ok(Edit::Strategic(patch)),
         }
@@ -171,29 +171,41 @@ impl Edit {
     }
 }
 
+fn wrong_type(patch: &Value, wanted: &str) -> ApiError {
+    let why = format!("json: cannot unmarshal {} into Go value of type {wanted}", json_type(patch));
+    ApiError::bad_request(format!("error decoding patch: {why}"))
+}
+
+/// All that upstream says of a JSON patch that does not fit the object.
+fn unfit() -> ApiError {
+    ApiError::other(422, "Invalid", "the server rejected our request due to an error in our request")
+}
+
 /// One operation after the other, because `copy` can double an object each time: what is copied is counted, as upstream does.
-fn apply_operations(object: &mut Object, patch: &json_patch::Patch) -> Result<()> {
-    let unfit = |why: String| {
-        let said = "the server rejected our request due to an error in our request";
-        ApiError::other(422, "Invalid", format!("{said} ({why})"))
-    };
+fn apply_operations(object: &mut Object, operations: &[json_patch::PatchOperation]) -> Result<()> {
+    use json_patch::{AddOperation, PatchOperation};
     let mut copied_bytes = 0;
-    for operation in &patch.0 {
-        if let json_patch::PatchOperation::Copy(copy) = operation
-            && let Ok(value) = copy.from.resolve(object)
-        {
-            if !codec::within_depth(value, codec::MAX_DEPTH) {
-                return Err(unfit("the copied value is nested too deeply".to_owned()));
+    for operation in operations {
+        let operation = match operation {
+            PatchOperation::Copy(copy) => {
+                let value = copy.from.resolve(object).map_err(|_| unfit())?;
+                copied_bytes += if codec::within_depth(value, codec::MAX_DEPTH) {
+                    value.to_string().len()
+                } else {
+                    MAX_COPIED_BYTES
+                };
+                if copied_bytes >= MAX_COPIED_BYTES {
+                    return Err(unfit());
+                }
+                operation.clone()
             }
-            copied_bytes += value.to_string().len();
-            if copied_bytes > MAX_COPIED_BYTES {
-                return Err(unfit(format!(
-                    "Unable to complete the copy, the accumulated size increase of copy is {copied_bytes}, exceeding the limit \
-                     {MAX_COPIED_BYTES}"
-                )));
+            // Upstream's library lets a replacement make the member it replaces.
+            PatchOperation::Replace(replace) if replace.path.resolve(object).is_err() => {
+                PatchOperation::Add(AddOperation { path: replace.path.clone(), value: replace.value.clone() })
             }
-        }
-        json_patch::patch_unsafe(object, std::slice::from_ref(operation)).map_err(|e| unfit(e.to_string()))?;
+            other => other.clone(),
+        };
+        json_patch::patch_unsafe(object, std::slice::from_ref(&operation)).map_err(|_| unfit())?;
     }
     Ok(())
 }

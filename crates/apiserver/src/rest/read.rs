@@ -199,7 +199,7 @@ impl Iterator for ListPieces {
         let mut out = self.opening.take().map(String::into_bytes).unwrap_or_default();
         while out.len() < PIECE_BYTES {
             let Some(entry) = self.entries.next() else {
-                out.extend_from_slice(b"]}");
+                out.extend_from_slice(b"]}\n");
                 self.done = true;
                 return Some(out);
             };
@@ -252,7 +252,8 @@ impl Continue {
     }
 
     fn decode(token: &str) -> Result<Continue> {
-        let bad = || ApiError::bad_request("continue key is not valid: the token was not issued by this server");
+        let bad =
+            || ApiError::bad_request("invalid continue token: continue key is not valid: this server did not make it");
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| bad())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
         let after = value.get("start").and_then(Value::as_str).ok_or_else(bad)?.to_owned();

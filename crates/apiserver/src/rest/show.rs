@@ -150,7 +150,9 @@ impl Server {
 }
 
 /// Encodes JSON bytes as the client wants them.
-pub fn finish(code: u16, json: Vec<u8>, accepted: Accepted) -> Answer {
+pub fn finish(code: u16, mut json: Vec<u8>, accepted: Accepted) -> Answer {
+    // Go's encoder ends a document with a line break, and so do we.
+    json.push(b'\n');
     let body = match (accepted.encoding, accepted.pretty) {
         (Encoding::Json, false) => Body::whole(json),
         (Encoding::Json, true) => match serde_json::from_slice::<Value>(&json) {

@@ -83,7 +83,9 @@ impl Server {
         let labels = binding.pointer("/metadata/labels").cloned();
         let uid = object::uid(&binding).to_owned();
         self.edit_as_server(target, &name, options.dry_run, |pod| {
-            let refuse = |why: String| ApiError::conflict(target.kind.resource(), &name, &why);
+            let mut binding = target.kind.resource().clone();
+            binding.plural = "pods/binding".to_owned();
+            let refuse = |why: String| ApiError::conflict(&binding, &name, &why);
             if !uid.is_empty() && uid != object::uid(pod) {
                 return Err(refuse(format!(
                     "Precondition failed: UID in precondition: {uid}, UID in object meta: {}",
@@ -224,7 +226,8 @@ impl Server {
                 return Err(target.not_found(name));
             };
             let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
-            let new = edit(&old)?;
+            let mut new = edit(&old)?;
+            usher_schema::codec::encode(kind.schema(), &mut new);
             if dry_run {
                 return Ok(Outcome::Tried(new));
             }
@@ -281,6 +284,7 @@ impl Server {
                             &manager.borrow(),
                             &usher_schema::fieldset::Set::new(),
                         );
+                        forget_scale_times(&mut new);
                         Ok(new)
                     })
                     .await?;
@@ -291,6 +295,15 @@ impl Server {
                 Ok(super::show::finish(200, shown(&object)?.to_string().into_bytes(), accepted).warned(warnings))
             }
             verb => Err(ApiError::method_not_allowed(kind.resource(), verb)),
+        }
+    }
+}
+
+/// Upstream's entries for the scale subresource have no time.
+fn forget_scale_times(object: &mut Object) {
+    for entry in object.pointer_mut("/metadata/managedFields").and_then(Value::as_array_mut).into_iter().flatten() {
+        if entry.get("subresource").is_some_and(|s| s == "scale") {
+            object::as_map(entry).remove("time");
         }
     }
 }

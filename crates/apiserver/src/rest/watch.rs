@@ -21,7 +21,6 @@ use crate::registry::served::Served;
 use crate::request::{Freshness, ListOptions};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::stored::Head;
 
 /// How often an idle watch tells its client how far it has come.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -54,21 +53,23 @@ impl Server {
             Ok(watch) => watch,
             Err(old) => return Ok(expired_at_once(&too_old(old.requested, old.compacted))),
         };
-        let timeout = Duration::from_secs(options.timeout_secs.unwrap_or_else(|| self.default_watch_secs()));
+        // On virtual time nothing may happen just because time passes: a watch without a timeout has none.
         let periodic = !self.clock().is_virtual();
+        let timeout_secs = options.timeout_secs.or_else(|| periodic.then(|| self.default_watch_secs()));
+        let deadline = timeout_secs.map(|secs| Instant::now() + Duration::from_secs(secs));
         let end_of_initial = (options.initial_events == Some(true) && options.bookmarks).then_some(after);
         let state = Lines {
             server: self.clone(),
             kind: target.kind.clone(),
             accepted,
             include,
-            bookmark_at: (options.bookmarks && periodic).then(|| Instant::now() + BOOKMARK_EVERY),
+            bookmark_at: (options.bookmarks && periodic).then(|| next_bookmark(deadline)),
             options,
             initial: initial.into_iter(),
             end_of_initial,
             watch,
             columns_sent: false,
-            deadline: Instant::now() + timeout,
+            deadline,
             over: false,
         };
         let body = Body::pieces(stream::unfold(state, |mut lines| async move {
@@ -107,6 +108,13 @@ impl Server {
     }
 }
 
+/// Every minute, and shortly before the end, so that the next watch begins where this one came to.
+fn next_bookmark(deadline: Option<Instant>) -> Instant {
+    let now = Instant::now();
+    let last = deadline.and_then(|d| d.checked_sub(Duration::from_secs(2))).filter(|last| *last > now);
+    last.map_or(now + BOOKMARK_EVERY, |last| last.min(now + BOOKMARK_EVERY))
+}
+
 fn too_old(requested: u64, oldest: u64) -> ApiError {
     ApiError::expired(format!("too old resource version: {requested} ({oldest})"))
 }
@@ -135,7 +143,7 @@ struct Lines {
     watch: Watch,
     columns_sent: bool,
     bookmark_at: Option<Instant>,
-    deadline: Instant,
+    deadline: Option<Instant>,
     over: bool,
 }
 
@@ -168,18 +176,11 @@ impl Lines {
                 },
                 _ = closing.wait_for(|closing| *closing) => return None,
                 () = sleep_until(self.bookmark_at) => {
-                    self.bookmark_at = Some(Instant::now() + BOOKMARK_EVERY);
+                    self.bookmark_at = Some(next_bookmark(self.deadline));
                     let revision = self.watch.revision();
                     return Some(self.bookmark(revision, false).into());
                 }
-                () = tokio::time::sleep_until(self.deadline) => {
-                    self.over = true;
-                    if self.options.bookmarks {
-                        let revision = self.watch.revision();
-                        return Some(self.bookmark(revision, false).into());
-                    }
-                    return None;
-                }
+                () = sleep_until(self.deadline) => return None,
             }
         }
     }
@@ -229,22 +230,21 @@ impl Lines {
     }
 
     fn bookmark(&self, revision: u64, ends_initial: bool) -> Vec<u8> {
-        let annotations = if ends_initial { ",\"annotations\":{\"k8s.io/initial-events-end\":\"true\"}" } else { "" };
-        // The stored form of an object that has nothing but its place in history.
-        let value = format!("{{\"metadata\":{{\"creationTimestamp\":null{annotations}}}}}");
-        let mut out = b"{\"type\":\"BOOKMARK\",\"object\":".to_vec();
-        if self.accepted.shape == Shape::Table {
-            let table = super::show::table(json!({"resourceVersion": revision.to_string()}), None, Vec::new());
-            out.extend_from_slice(table.to_string().as_bytes());
-        } else {
-            let head = match self.accepted.shape {
-                Shape::Object => Head::of(self.kind.resource()),
-                _ => Head::new("meta.k8s.io/v1", "PartialObjectMetadata"),
-            };
-            head.write(&mut out, value.as_bytes(), revision);
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if ends_initial {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
-        out.extend_from_slice(b"}\n");
-        out
+        let resource = self.kind.resource();
+        let object = match self.accepted.shape {
+            Shape::Table => super::show::table(metadata, None, Vec::new()),
+            Shape::Object => json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata}),
+            Shape::Partial | Shape::PartialList => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
+        };
+        let mut line = json!({"type": "BOOKMARK", "object": object}).to_string().into_bytes();
+        line.push(b'\n');
+        line
     }
 }
 

@@ -43,7 +43,8 @@ impl Server {
         let options = WriteOptions::parse(&target.ask.query, "CreateOptions")?;
         let mut warnings = Vec::new();
         let body = object_of(target, options.field_validation, &mut warnings)?;
-        let (object, revision) = self.create_object(target, body, &options, Fields::Tracked, &mut warnings).await?;
+        let made = self.create_object(target, body, &options, Fields::Tracked, &mut warnings).await;
+        let (object, revision) = made.map_err(|e| e.warned(warnings.clone()))?;
         let kind = target.kind.as_ref();
         let answer = match revision {
             Some(entry) => self.show_stored(201, kind, &entry.value, entry.mod_revision, accepted, None)?,
@@ -66,7 +67,7 @@ impl Server {
         self.settle_namespace(target, &mut body)?;
         let meta = object::meta_mut(&mut body);
         if meta.get("resourceVersion").and_then(Value::as_str).is_some_and(|v| !v.is_empty() && v != "0") {
-            return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+            return Err(ApiError::plain(500, "resourceVersion should not be set on objects to be created"));
         }
         meta.remove("resourceVersion");
         let generated = object::name(&body).is_empty() && !object::meta_str(&body, "generateName").is_empty();
@@ -171,7 +172,8 @@ impl Server {
                 managed::update(kind.schema(), old, &mut new, &manager.borrow(), &kind_reset(target, part));
                 Ok(new)
             })
-            .await?;
+            .await
+            .map_err(|e| e.warned(warnings.clone()))?;
         Ok(self.show_outcome(target, 200, outcome, accepted)?.warned(warnings))
     }
 
@@ -262,9 +264,15 @@ impl Server {
             _ => {}
         }
         let uid = object::uid(new);
-        if !uid.is_empty() && uid != object::uid(old) {
-            let why =
-                format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", object::uid(old));
+        if target.ask.info.verb == "update" && !uid.is_empty() && uid != object::uid(old) {
+            let key =
+                [&resource.plural, target.namespace(), name].map(str::to_owned).into_iter().filter(|p| !p.is_empty());
+            let why = format!(
+                "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                 failed: UID in precondition: {uid}, UID in object meta: {}",
+                key.collect::<Vec<_>>().join("/"),
+                object::uid(old)
+            );
             return Err(ApiError::conflict(resource, name, &why));
         }
         Ok(())
@@ -277,7 +285,8 @@ impl Server {
             let meta = object::meta_mut(new);
             let absent = meta.get(field).is_none_or(Value::is_null);
             match kept {
-                Some(value) if absent || field != "deletionTimestamp" => drop(meta.insert(field.to_owned(), value)),
+                // A client that sends another identity hears from validation that it cannot change.
+                Some(value) if absent || field.starts_with("deletion") => drop(meta.insert(field.to_owned(), value)),
                 Some(_) => {}
                 None => drop(meta.remove(field)),
             }

@@ -2,4 +2,7 @@
 
 mod common;
 mod lists_and_watches;
+mod plugins;
+mod webhook_server;
+mod webhooks;
 mod writes;

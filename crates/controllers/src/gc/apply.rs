@@ -298,9 +298,8 @@ impl<C: Cluster> Collector<C> {
                 Some(now) if now.uid == *uid && now.owner_references == seen.owner_references => {
                     self.cluster.delete(at, &how(None)).await
                 }
-                Some(_) => Err(error),
-                // Gone meanwhile: the next look will find that.
-                None => Err(error),
+                // Other owners, or gone: the next look will find that.
+                _ => Err(error),
             },
             (result, _) => result,
         }

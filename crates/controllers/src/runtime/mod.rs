@@ -8,6 +8,8 @@ pub mod objects;
 pub mod queue;
 mod reflect;
 mod tasks;
+#[cfg(test)]
+mod tests;
 pub mod watches;
 
 pub use catalog::{Catalog, GroupResource, Resource};

@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::fieldset::{Element, MAX_DEPTH, go_quote, identify};
+use crate::field::quote;
+use crate::fieldset::{Element, MAX_DEPTH, identify};
 use crate::graph::{At, List, Scalar, Topology, Type};
 
 /// Everything wrong with the configuration, as one text; empty when it is fine.
@@ -137,12 +138,12 @@ pub(crate) fn plain(value: &Value) -> String {
 fn go_syntax(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
-        Value::String(s) => go_quote(s),
+        Value::String(s) => quote(s),
         Value::Array(items) => {
             format!("[]interface {{}}{{{}}}", items.iter().map(go_syntax).collect::<Vec<_>>().join(", "))
         }
         Value::Object(map) => {
-            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{}:{}", go_quote(k), go_syntax(v))).collect();
+            let entries: Vec<String> = map.iter().map(|(k, v)| format!("{}:{}", quote(k), go_syntax(v))).collect();
             format!("map[string]interface {{}}{{{}}}", entries.join(", "))
         }
         Value::Bool(_) | Value::Number(_) => value.to_string(),

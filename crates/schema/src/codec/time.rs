@@ -3,7 +3,7 @@
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-use super::quote;
+use crate::field::quote;
 
 /// Whole seconds, as `metav1.Time` is written; `None` for Go's zero time, which is written as `null`.
 pub fn whole_seconds(text: &str) -> Result<Option<String>, String> {

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use crate::field::quote;
 use serde_json::{Number, Value};
 
 /// How to get from an object or list to one thing in it.
@@ -110,35 +111,11 @@ impl fmt::Display for Path {
 
 fn human(value: &Value) -> String {
     match value {
-        Value::String(s) => go_quote(s),
+        Value::String(s) => quote(s),
         Value::Array(items) => format!("[{}]", items.iter().map(human).collect::<Vec<_>>().join(",")),
         Value::Object(map) => map.iter().map(|(k, v)| format!("{k}={}", human(v))).collect(),
         other => other.to_string(),
     }
-}
-
-/// A string in Go's `%q` form.
-pub(crate) fn go_quote(s: &str) -> String {
-    let mut out = String::with_capacity(s.len() + 2);
-    out.push('"');
-    for c in s.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{7}' => out.push_str("\\a"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{b}' => out.push_str("\\v"),
-            '\u{c}' => out.push_str("\\f"),
-            c if (c as u32) < 0x20 || c as u32 == 0x7f => out.push_str(&format!("\\x{:02x}", c as u32)),
-            c if c.is_control() => out.push_str(&format!("\\u{:04x}", c as u32)),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }
 
 /// Upstream's order of values of any type: numbers, strings, booleans, lists, maps, null.

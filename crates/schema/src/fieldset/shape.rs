@@ -120,7 +120,7 @@ fn identify_by(keys: &[String], defaults: &[(String, Value)], item: &Map<String,
         }
     }
     if fields.is_empty() {
-        let quoted: Vec<String> = keys.iter().map(|k| super::go_quote(k)).collect();
+        let quoted: Vec<String> = keys.iter().map(|k| crate::field::quote(k)).collect();
         return Err(ItemError::NoKeys(quoted.join(" ")));
     }
     fields.sort_by(|a, b| a.0.cmp(&b.0));

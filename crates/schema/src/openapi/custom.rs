@@ -2,12 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
+use super::definition::words_for;
 use super::{Dialect, GroupVersionKind};
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
-const API_VERSION: &str = "The group and version of the object.";
-const KIND: &str = "The kind of the object.";
 
 /// The definition's name: `com.example.stable.v1.CronTab` for `stable.example.com`.
 pub fn custom_name(gvk: &GroupVersionKind) -> String {
@@ -29,9 +28,9 @@ pub fn custom(dialect: Dialect, gvk: &GroupVersionKind, list_kind: &str, schema:
         map.insert("x-kubernetes-group-version-kind".into(), json!([gvk.to_value()]));
         let properties = map.entry("properties").or_insert_with(|| json!({}));
         if let Some(properties) = properties.as_object_mut() {
-            properties.insert("apiVersion".into(), json!({"type": "string", "description": API_VERSION}));
-            properties.insert("kind".into(), json!({"type": "string", "description": KIND}));
-            let about = "The object's metadata.";
+            properties.insert("apiVersion".into(), json!({"type": "string", "description": words_for("apiVersion")}));
+            properties.insert("kind".into(), json!({"type": "string", "description": words_for("kind")}));
+            let about = words_for("metadata");
             let metadata = match dialect {
                 Dialect::V2 => {
                     let mut metadata = dialect.reference(OBJECT_META);
@@ -48,8 +47,8 @@ pub fn custom(dialect: Dialect, gvk: &GroupVersionKind, list_kind: &str, schema:
         "type": "object",
         "required": ["items"],
         "properties": {
-            "apiVersion": {"type": "string", "description": API_VERSION},
-            "kind": {"type": "string", "description": KIND},
+            "apiVersion": {"type": "string", "description": words_for("apiVersion")},
+            "kind": {"type": "string", "description": words_for("kind")},
             "metadata": dialect.reference(LIST_META),
             "items": {"type": "array", "items": dialect.reference(&name)},
         },

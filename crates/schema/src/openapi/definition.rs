@@ -76,6 +76,12 @@ fn docs(text: &'static str) -> HashMap<&'static str, Docs> {
     all
 }
 
+/// What is said about `apiVersion`, `kind` and `metadata` of any kind, for those that are not built in.
+pub(crate) fn words_for(field: &str) -> String {
+    let docs = CATALOG.docs.get("io.k8s.api.core.v1.ConfigMap");
+    docs.and_then(|d| d.fields.get(field)).map(|text| unescape(text)).unwrap_or_default()
+}
+
 fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars();

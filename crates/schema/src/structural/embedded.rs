@@ -4,6 +4,7 @@
 //! [`Structural::embedded`]: super::Structural::embedded
 
 use serde_json::{Map, Value};
+use usher_api::names;
 
 use super::schema::{At, Props};
 use crate::field::{Errors, Path};
@@ -78,7 +79,7 @@ fn resource(path: &Path, map: &Map<String, Value>, errors: &mut Errors) {
             None => errors.required(&at, ""),
             Some(Value::String(s)) if s.is_empty() => errors.invalid(&at, "", "must not be empty"),
             Some(Value::String(s)) if name == "kind" => {
-                let problems = dns1035_label(&s.to_lowercase());
+                let problems = names::dns1035_label(&s.to_lowercase(), false);
                 if !problems.is_empty() {
                     let detail = format!("may have mixed case, but should otherwise match: {}", problems.join(","));
                     errors.invalid(&at, s.as_str(), detail);
@@ -95,22 +96,4 @@ fn resource(path: &Path, map: &Map<String, Value>, errors: &mut Errors) {
     if let Some(meta) = map.get("metadata").filter(|m| !m.is_object() && !m.is_null()) {
         errors.invalid(&path.child("metadata"), meta.clone(), "must be an object");
     }
-}
-
-/// What is wrong with a DNS-1035 label, in upstream's words.
-pub fn dns1035_label(s: &str) -> Vec<String> {
-    let mut out = Vec::new();
-    if s.len() > 63 {
-        out.push("must be no more than 63 bytes".to_owned());
-    }
-    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-    if !s.starts_with(|c: char| c.is_ascii_lowercase()) || s.ends_with('-') || !s.bytes().all(inner) {
-        out.push(
-            "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic \
-             character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation \
-             is '[a-z]([-a-z0-9]*[a-z0-9])?')"
-                .to_owned(),
-        );
-    }
-    out
 }

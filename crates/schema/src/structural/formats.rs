@@ -315,7 +315,7 @@ fn is_zone(s: &str) -> bool {
 
 /// Go's `time.ParseDuration`, or Scala's way (`22 ns`, `3 hours`).
 fn is_duration(s: &str) -> bool {
-    if is_go_duration(s) {
+    if crate::duration::parse(s).is_ok() {
         return true;
     }
     const EXACT: [&str; 9] = ["ns", "us", "µs", "ms", "s", "m", "h", "hr", "d"];
@@ -327,32 +327,6 @@ fn is_duration(s: &str) -> bool {
                 || matches!(unit.as_str(), "w" | "wk")
                 || PREFIXES.iter().any(|p| unit.starts_with(p)))
     })
-}
-
-pub(super) fn is_go_duration(s: &str) -> bool {
-    let mut rest = s.strip_prefix(['+', '-']).unwrap_or(s);
-    if rest == "0" {
-        return true;
-    }
-    if rest.is_empty() {
-        return false;
-    }
-    while !rest.is_empty() {
-        let whole = rest.bytes().take_while(u8::is_ascii_digit).count();
-        rest = &rest[whole..];
-        let mut digits = whole;
-        if let Some(after) = rest.strip_prefix('.') {
-            let fraction = after.bytes().take_while(u8::is_ascii_digit).count();
-            digits += fraction;
-            rest = &after[fraction..];
-        }
-        let unit = ["ns", "us", "µs", "μs", "ms", "s", "m", "h"].into_iter().find(|u| rest.starts_with(u));
-        match unit {
-            Some(unit) if digits > 0 && whole < 19 => rest = &rest[unit.len()..],
-            _ => return false,
-        }
-    }
-    true
 }
 
 /// Go's `url.ParseRequestURI`: an absolute URI or an absolute path.

@@ -26,7 +26,7 @@ mod typecheck;
 mod validate;
 mod values;
 
-pub use embedded::dns1035_label;
 pub use fieldpath::FieldPath;
 pub use openapi::Gvk;
 pub use schema::{Options, Structural};
+pub(crate) use values::children;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::OptionalValue;
-use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 use serde_json::Value;
 
@@ -17,6 +17,7 @@ use super::ratchet::{OldItems, Pair};
 use super::schema::{At, Props, Ty};
 use super::typecheck::{self, Want};
 use super::values::{self, Uses};
+use crate::expression::parse;
 use crate::field::{Error, Errors, Kind, Path};
 
 /// Steps that the rules of one object may take together, and one rule alone; upstream's numbers, on a coarser measure.
@@ -63,15 +64,6 @@ fn functions() -> Context<'static> {
         functions.add_variable_from_value(name, Cel::String(Arc::new(name.to_owned())));
     }
     functions
-}
-
-/// Parses, or says why not. The generated parser underneath is known to panic on some inputs.
-fn parse(source: &str) -> Result<Expression, String> {
-    match catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(source)) {
-        Ok(Ok(expression)) => Ok(expression),
-        Ok(Err(error)) => Err(error.to_string().replace("\n| ", "\n | ")),
-        Err(_) => Err("ERROR: <input>:1:1: Syntax error".to_owned()),
-    }
 }
 
 #[derive(Debug, Default)]

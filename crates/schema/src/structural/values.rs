@@ -68,7 +68,7 @@ fn visit(expr: &IdedExpr, found: &mut dyn FnMut(&str, &[&str])) {
     children(at, &mut |child| visit(child, found));
 }
 
-pub(super) fn children<'e>(expr: &'e IdedExpr, visit: &mut dyn FnMut(&'e IdedExpr)) {
+pub(crate) fn children<'e>(expr: &'e IdedExpr, visit: &mut dyn FnMut(&'e IdedExpr)) {
     match &expr.expr {
         Expr::Call(call) => {
             if let Some(target) = &call.target {
@@ -278,7 +278,7 @@ fn string(s: &str, format: Option<Format>) -> Cel {
 
 /// A Go duration. Its type belongs to a crate that is not ours to name, so it is made as a difference of two times.
 fn duration(s: &str) -> Option<Cel> {
-    let nanos = go_nanos(s)?;
+    let nanos = crate::duration::parse(s).ok()?;
     let (Cel::Timestamp(epoch), Cel::Timestamp(zero)) = (
         "1970-01-01T00:00:00Z".parse().ok().map(Cel::Timestamp)?,
         "1970-01-01T00:00:00Z".parse().ok().map(Cel::Timestamp)?,
@@ -287,30 +287,6 @@ fn duration(s: &str) -> Option<Cel> {
     };
     let shifted = epoch + std::time::Duration::from_nanos(nanos.unsigned_abs());
     Some(Cel::Duration(if nanos < 0 { zero - shifted } else { shifted - zero }))
-}
-
-fn go_nanos(s: &str) -> Option<i64> {
-    if !super::formats::is_go_duration(s) {
-        return None;
-    }
-    let (negative, mut rest) = match s.as_bytes().first()? {
-        b'-' => (true, &s[1..]),
-        b'+' => (false, &s[1..]),
-        _ => (false, s),
-    };
-    let mut total = 0f64;
-    while !rest.is_empty() && rest != "0" {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..end].parse().ok()?;
-        rest = &rest[end..];
-        let units =
-            [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
-        let (unit, nanos) = units.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
-        total += number * nanos;
-        rest = &rest[unit.len()..];
-    }
-    let total = if negative { -total } else { total };
-    (total.abs() < 9.2e18).then_some(total as i64)
 }
 
 /// Some order of JSON values, the same for equal ones.

@@ -87,7 +87,7 @@ fn only_the_listed_lines_are_covered() {
     let one = left("one {something}: x");
     assert!(entries[0].covers(&[one.clone(), Edit::Same("x".to_owned()), right("two")]));
     assert!(!entries[0].covers(&[left("one {something}: y"), right("two")]));
-    assert!(!entries[0].covers(&[one.clone()]));
+    assert!(!entries[0].covers(std::slice::from_ref(&one)));
     assert!(!entries[0].covers(&[one, right("two"), right("three")]));
     assert!(entries[1].covers(&[left("any"), right("two"), left("more")]));
     assert!(!entries[1].covers(&[right("two")]), "a wildcard that nothing needs is stale");

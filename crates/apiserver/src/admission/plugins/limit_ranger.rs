@@ -5,8 +5,8 @@ use serde_json::Value;
 use super::values::{Resources, items, map_mut, resources, spec_mut, stored_objects, text};
 use crate::admission::Review;
 use crate::object::{self, Object};
-use crate::registry::kinds::quantity::Quantity;
 use crate::server::Server;
+use usher_api::quantity::Quantity;
 
 const ANNOTATION: &str = "kubernetes.io/limit-ranger";
 
@@ -213,7 +213,7 @@ fn pod_total(pod: &Object, field: &str) -> Resources {
 
 fn add(list: &mut Resources, more: &Resources) {
     for (name, amount) in more {
-        list.entry(name.clone()).and_modify(|sum| *sum = sum.plus(*amount)).or_insert(*amount);
+        list.entry(name.clone()).and_modify(|sum| *sum = *sum + *amount).or_insert(*amount);
     }
 }
 
@@ -226,7 +226,7 @@ fn raise(list: &mut Resources, to: &Resources) {
 
 /// Thousandths, rounded up: the precision at which upstream compares.
 fn milli(amount: Quantity) -> i128 {
-    amount.rounded_to_milli().units().parse::<i128>().unwrap_or(0) / 1_000_000
+    amount.rounded_to_milli().nanos() / 1_000_000
 }
 
 #[cfg(test)]

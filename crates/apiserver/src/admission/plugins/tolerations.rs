@@ -66,6 +66,8 @@ fn covers(wide: &Value, narrow: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::slice::from_ref;
+
     use super::*;
 
     fn toleration(key: &str, effect: &str) -> Value {
@@ -91,10 +93,10 @@ mod tests {
     #[test]
     fn a_wider_toleration_makes_a_narrower_one_superfluous() {
         let (wide, narrow) = (toleration("a", ""), toleration("a", "NoSchedule"));
-        assert_eq!(merge(&[narrow.clone()], &[wide.clone()]), [wide.clone()]);
-        assert_eq!(merge(&[wide.clone()], &[narrow]), [wide.clone()]);
-        assert_eq!(merge(&[wide.clone()], &[wide.clone()]), [wide.clone()]);
+        assert_eq!(merge(from_ref(&narrow), from_ref(&wide)), from_ref(&wide));
+        assert_eq!(merge(from_ref(&wide), from_ref(&narrow)), from_ref(&wide));
+        assert_eq!(merge(from_ref(&wide), from_ref(&wide)), from_ref(&wide));
         let other = toleration("b", "");
-        assert_eq!(merge(&[wide.clone()], &[other.clone()]), [wide, other]);
+        assert_eq!(merge(from_ref(&wide), from_ref(&other)), [wide, other]);
     }
 }

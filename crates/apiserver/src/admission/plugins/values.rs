@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use crate::object::{self, Object};
-use crate::registry::kinds::quantity::Quantity;
 use crate::server::Server;
 use crate::stored;
+use usher_api::quantity::Quantity;
 
 pub type Resources = BTreeMap<String, Quantity>;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use kube_cel::KubeCelExt;
 use kube_cel::cel::objects::{Key, Map as CelMap};
-use kube_cel::cel::parser::{Expression, Parser};
+use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, ExecutionError, Value as Cel};
 use serde_json::Value;
 
@@ -22,12 +22,7 @@ thread_local! {
 
 impl Condition {
     pub fn compile(source: &str) -> Condition {
-        // The generated parser underneath is known to panic on some inputs.
-        Condition(match catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(source)) {
-            Ok(Ok(expression)) => Ok(expression),
-            Ok(Err(error)) => Err(format!("compilation failed: {error}")),
-            Err(_) => Err("compilation failed: ERROR: <input>:1:1: Syntax error".to_owned()),
-        })
+        Condition(usher_schema::expression::parse(source).map_err(|why| format!("compilation failed: {why}")))
     }
 }
 

@@ -7,10 +7,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use usher_schema::field::quote;
 
 use crate::auth::identity::{User, service_account_user};
+use crate::selector;
 
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -192,9 +193,10 @@ impl Rules {
     fn selected_by(&self, name: &str) -> Vec<PolicyRule> {
         let selectors = self.cluster_roles.get(name).and_then(|role| role.selectors.as_deref()).unwrap_or_default();
         let mut out: Vec<PolicyRule> = Vec::new();
-        for selector in selectors {
+        // Validation refuses a selector that cannot be read; should one be stored, nothing is granted by it.
+        for selector in selectors.iter().filter_map(selector::LabelSelector::from_object) {
             for (other, role) in &self.cluster_roles {
-                if other != name && selects(selector, &role.labels) {
+                if other != name && selector.matches(&role.labels) {
                     for rule in role.rules.iter() {
                         if !out.contains(rule) {
                             out.push(rule.clone());
@@ -315,23 +317,5 @@ fn forget(index: &mut HashMap<String, BTreeSet<String>>, key: &str, name: &str) 
         if names.is_empty() {
             index.remove(key);
         }
-    }
-}
-
-fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal && selector.match_expressions.iter().flatten().all(|requirement| meets(requirement, labels))
-}
-
-fn meets(requirement: &LabelSelectorRequirement, labels: &BTreeMap<String, String>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let value = labels.get(&requirement.key);
-    match requirement.operator.as_str() {
-        "In" => value.is_some_and(|v| values.contains(v)),
-        "NotIn" => !value.is_some_and(|v| values.contains(v)),
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        // Validation refuses other operators; should one be stored, nothing is granted by it.
-        _ => false,
     }
 }

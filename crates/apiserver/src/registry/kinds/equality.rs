@@ -5,8 +5,7 @@
 
 use serde::Serialize;
 use serde_json::Value;
-
-use super::quantity::Quantity;
+use usher_api::quantity::Quantity;
 
 /// Fields that are maps in the Go types (as opposed to structs, whose presence means something even when empty).
 const MAPS: [&str; 16] = [
@@ -76,7 +75,7 @@ fn canonicalize(value: &mut Value) {
     };
     if let Ok(quantity) = parsed {
         // 1024 and 1Ki are equal but print differently, so compare plain units.
-        *value = Value::String(quantity.units());
+        *value = Value::String(quantity.nanos().to_string());
     }
 }
 

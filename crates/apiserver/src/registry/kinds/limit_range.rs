@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem};
 use k8s_openapi::apimachinery::pkg::api::resource;
 use serde_json::Value;
+use usher_api::quantity::{Format, Quantity};
 use usher_schema::field::Errors;
 
 use super::at::At;
@@ -13,7 +14,6 @@ use super::common::each_invalid;
 use super::json_field::{created_at_cells, created_at_columns};
 use super::pod_template::defaults::default_resource_list;
 use super::pod_template::resources::{is_extended, is_huge_pages, is_native, validate_resource_name};
-use super::quantity::Quantity;
 use crate::registry::kind::{Column, Cx, Kind, Resource};
 use crate::registry::names;
 
@@ -123,7 +123,7 @@ fn validate_item(item: &LimitRangeItem, at: &At, errors: &mut Errors) {
             validate_name(&item.type_, name, &at, errors);
             match Quantity::parse(&quantity.0) {
                 Ok(parsed) => *slot(rows.entry(name.as_str()).or_default()) = Some(parsed),
-                Err(problem) => errors.invalid(&at.path(), quantity.0.as_str(), problem),
+                Err(problem) => errors.invalid(&at.path(), quantity.0.as_str(), problem.to_string()),
             }
         }
     }
@@ -190,22 +190,19 @@ impl Row {
         let Some(ratio) = self.ratio else { return };
         let at = at.child("maxLimitRequestRatio");
         let at = at.key(name);
-        let number = |quantity: Quantity| quantity.rounded_to_milli().units().parse::<f64>().unwrap_or(f64::MAX);
-        if number(ratio) < number(one()) {
+        let number = |quantity: Quantity| quantity.rounded_to_milli().nanos() as f64;
+        let one = number(Quantity::from_units(1, Format::Decimal));
+        if number(ratio) < one {
             errors.invalid(&at.path(), ratio.to_string(), format!("ratio {ratio} is less than 1"));
         }
         if let (Some(min), Some(max)) = (self.min, self.max) {
             let most = number(max) / number(min);
-            if number(ratio) / number(one()) > most {
+            if number(ratio) / one > most {
                 let detail = format!("ratio {ratio} is greater than max/min = {most:.6}");
                 errors.invalid(&at.path(), ratio.to_string(), detail);
             }
         }
     }
-}
-
-fn one() -> Quantity {
-    Quantity::parse("1").unwrap_or(Quantity::ZERO)
 }
 
 #[cfg(test)]

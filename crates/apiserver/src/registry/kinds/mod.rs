@@ -19,7 +19,6 @@ pub mod persistent_volume_claim;
 pub mod pod;
 pub mod pod_template;
 pub mod priority_class;
-pub mod quantity;
 pub mod rbac;
 pub mod resource_quota;
 pub mod runtime_class;

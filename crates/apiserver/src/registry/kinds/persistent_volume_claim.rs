@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, PersistentVolumeClaimStatus};
 use serde_json::Value;
+use usher_api::quantity::Quantity;
 use usher_schema::field::Errors;
 
 use super::at::At;
@@ -10,7 +11,6 @@ use super::common::{default_text, each_invalid, list, one_of, text};
 use super::equality::semantic_eq;
 use super::pod_template::defaults::default_resource_list;
 use super::pod_template::resources::validate_quantity;
-use super::quantity::Quantity;
 use super::selector;
 use crate::registry::kind::{Column, Cx, Kind, Resource};
 use crate::registry::{names, table};

@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ResourceQuota, ResourceQuotaSpec, ScopedResourceSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::api::resource;
 use serde_json::{Value, json};
+use usher_api::quantity::Quantity;
 use usher_schema::field::Errors;
 
 use super::at::At;
 use super::common::{json as shown, list};
 use super::pod_template::defaults::default_resource_list;
 use super::pod_template::resources::{is_standard, validate_quantity, validate_resource_name};
-use super::quantity::Quantity;
 use crate::registry::kind::{Column, Cx, Kind, Resource};
 use crate::registry::table;
 

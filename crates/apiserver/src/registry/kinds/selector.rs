@@ -40,19 +40,7 @@ fn validate_requirement(requirement: &LabelSelectorRequirement, at: &At, errors:
 
 /// Whether `labels` satisfy the selector; an unknown operator matches nothing. An empty selector matches everything.
 pub fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    equal
-        && list(&selector.match_expressions).iter().all(|requirement| {
-            let value = labels.get(&requirement.key);
-            let listed = value.is_some_and(|value| list(&requirement.values).contains(value));
-            match requirement.operator.as_str() {
-                "In" => listed,
-                "NotIn" => !listed,
-                "Exists" => value.is_some(),
-                "DoesNotExist" => value.is_none(),
-                _ => false,
-            }
-        })
+    crate::selector::LabelSelector::from_object(selector).is_some_and(|selector| selector.matches(labels))
 }
 
 /// As `kubectl get` shows it.

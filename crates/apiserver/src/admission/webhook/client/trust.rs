@@ -94,7 +94,8 @@ pub fn describe(error: &std::io::Error, server_name: &str) -> String {
     let inner = error.get_ref().and_then(|e| e.downcast_ref::<Error>());
     let why = match inner {
         Some(Error::InvalidCertificate(certificate)) => match certificate {
-            CertificateError::UnknownIssuer | CertificateError::BadSignature => {
+            // Of the others, only an authority that serves and is not trusted is ever seen.
+            CertificateError::UnknownIssuer | CertificateError::BadSignature | CertificateError::Other(_) => {
                 "certificate signed by unknown authority".to_owned()
             }
             CertificateError::Expired

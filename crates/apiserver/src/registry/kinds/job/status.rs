@@ -45,8 +45,8 @@ pub fn validate_update(new: &Job, old: &Job, errors: &mut Errors) {
     let new = View::of(new.status.as_ref().unwrap_or(&no_status));
     let old = View::of(old.status.as_ref().unwrap_or(&no_status));
     validate_counts(new.status, errors);
-    validate_conditions(&new, &old, spec, errors);
     validate_times(&new, &old, spec, errors);
+    validate_conditions(&new, &old, spec, errors);
     validate_finished(&new, &old, spec, errors);
     validate_indexes(&new, &old, spec, errors);
     validate_transitions(&new, &old, spec, errors);

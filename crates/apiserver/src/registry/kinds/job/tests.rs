@@ -387,8 +387,8 @@ fn statuses_must_add_up() {
             json!({}),
             json!({"startTime": start, "conditions": [condition("Complete")]}),
             &[
-                "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
                 "status.completionTime: Required value: completionTime is required for Complete jobs",
+                "status.conditions: Invalid value: cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
             ],
         ),
         (

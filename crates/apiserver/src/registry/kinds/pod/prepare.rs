@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use crate::registry::kinds::common::list;
 use crate::registry::kinds::pod_template::pod_resources::aggregate;
 use crate::registry::kinds::pod_template::resources::is_huge_pages;
-use crate::registry::kinds::quantity::Quantity;
+use usher_api::quantity::Quantity;
 
 pub fn create(pod: &mut Pod, now: Timestamp) {
     let spec = pod.spec.get_or_insert_default();

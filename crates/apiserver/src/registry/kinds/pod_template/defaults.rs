@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource;
 
 use crate::registry::kinds::common::{default_text, text};
-use crate::registry::kinds::quantity::Quantity;
+use usher_api::quantity::Quantity;
 
 const FILE_MODE: i32 = 0o644;
 const TOKEN_SECS: i64 = 3600;

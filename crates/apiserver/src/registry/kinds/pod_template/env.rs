@@ -3,12 +3,12 @@
 use k8s_openapi::api::core::v1::{
     EnvFromSource, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, ResourceFieldSelector,
 };
+use usher_api::quantity::Quantity;
 use usher_schema::field::Errors;
 
 use super::volume_sources::no_backsteps;
 use crate::registry::kinds::at::At;
 use crate::registry::kinds::common::{each_invalid, text};
-use crate::registry::kinds::quantity::Quantity;
 use crate::registry::names;
 
 /// Sorted, as the list of supported values is printed.
@@ -159,7 +159,7 @@ pub fn validate_resource_field_ref(field: &ResourceFieldSelector, in_volume: boo
 
 fn validate_divisor(resource: &str, divisor: &str, huge: bool, at: &At, errors: &mut Errors) {
     let shown = match Quantity::parse(divisor) {
-        Err(problem) => return errors.invalid(&at.path(), divisor, problem),
+        Err(problem) => return errors.invalid(&at.path(), divisor, problem.to_string()),
         Ok(quantity) if quantity.is_zero() => return,
         Ok(quantity) => quantity.to_string(),
     };

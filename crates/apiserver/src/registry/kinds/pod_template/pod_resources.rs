@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource;
+use usher_api::quantity::Quantity;
 use usher_schema::field::Errors;
 
 use super::resources::{self, Names, is_huge_pages};
 use crate::registry::kinds::at::At;
 use crate::registry::kinds::common::list;
-use crate::registry::kinds::quantity::Quantity;
 
 pub fn validate(spec: &PodSpec, claims: &[&str], at: &At, errors: &mut Errors) {
     let Some(requirements) = &spec.resources else { return };
@@ -71,7 +71,7 @@ pub fn aggregate<'a>(spec: &'a PodSpec, of: fn(&'a Container) -> Option<&'a List
     let add = |total: &mut BTreeMap<&'a str, Quantity>, container: &'a Container| {
         for (name, quantity) in of(container).into_iter().flatten() {
             if let Ok(quantity) = Quantity::parse(&quantity.0) {
-                total.entry(name).and_modify(|sum| *sum = sum.plus(quantity)).or_insert(quantity);
+                total.entry(name).and_modify(|sum| *sum = *sum + quantity).or_insert(quantity);
             }
         }
     };

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ResourceClaim, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource;
+use usher_api::quantity::Quantity;
 use usher_schema::field::{Error, Errors, Kind};
 
 use crate::registry::kinds::at::At;
 use crate::registry::kinds::common::{each_invalid, list, text};
-use crate::registry::kinds::quantity::Quantity;
 use crate::registry::names;
 
 /// Whose resources they are: containers and whole pods may name different ones.
@@ -112,7 +112,7 @@ pub fn validate_quantity(name: &str, quantity: &resource::Quantity, at: &At, err
     let parsed = match Quantity::parse(&quantity.0) {
         Ok(parsed) => parsed,
         Err(problem) => {
-            errors.invalid(&at.path(), quantity.0.as_str(), problem);
+            errors.invalid(&at.path(), quantity.0.as_str(), problem.to_string());
             return None;
         }
     };
@@ -189,7 +189,7 @@ fn overcommit_allowed(name: &str) -> bool {
 fn is_page_multiple(name: &str, quantity: Quantity) -> bool {
     let page = Quantity::parse(name.strip_prefix(HUGEPAGES).unwrap_or_default());
     match page {
-        Ok(page) if page > Quantity::ZERO && page.is_whole() => quantity.value() % page.value() == 0,
+        Ok(page) if page > Quantity::ZERO && page.is_whole() => quantity.units() % page.units() == 0,
         _ => false,
     }
 }

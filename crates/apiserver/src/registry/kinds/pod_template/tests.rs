@@ -213,7 +213,9 @@ fn resources_are_checked() {
             ),
             (
                 with(json!({}), json!({"cpu": "lots"})),
-                &["resources.limits[cpu]: Invalid value: \"lots\": unable to parse numeric part of quantity"],
+                &[
+                    "resources.limits[cpu]: Invalid value: \"lots\": quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
+                ],
             ),
         ],
         container,

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     ClusterTrustBundleProjection, DownwardAPIVolumeFile, KeyToPath, PodCertificateProjection, ProjectedVolumeSource,
     ServiceAccountTokenProjection, Volume,
 };
+use usher_api::quantity::Quantity;
 use usher_schema::field::Errors;
 
 use super::containers::PULL_POLICIES;
@@ -15,7 +16,6 @@ use super::env::{VOLUME_FIELDS, validate_field_ref, validate_resource_field_ref}
 use crate::registry::kinds::at::At;
 use crate::registry::kinds::common::{each_invalid, json, list, one_of, required_one_of, text};
 use crate::registry::kinds::persistent_volume_claim::validate_claim_spec;
-use crate::registry::kinds::quantity::Quantity;
 use crate::registry::kinds::selector;
 use crate::registry::{meta, names};
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Container, NodeSelectorTerm, PodAffinityTerm, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use usher_api::quantity::Quantity;
 use usher_schema::field::{Path, quote};
 
 use super::security::visit;
 use crate::registry::kinds::at::At;
 use crate::registry::kinds::common::{list, text};
-use crate::registry::kinds::quantity::Quantity;
 use crate::registry::names;
 
 const OLD_ANNOTATIONS: [(&str, &str); 3] = [

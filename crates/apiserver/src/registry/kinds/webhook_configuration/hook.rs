@@ -1,13 +1,11 @@
 //! The rules of one webhook, whichever kind of configuration it is in.
 
 use std::collections::BTreeSet;
-use std::panic::catch_unwind;
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, RuleWithOperations, ServiceReference, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube_cel::cel::parser::Parser;
 use usher_schema::field::Errors;
 
 use super::url::validate_url;
@@ -277,10 +275,5 @@ fn validate_conditions(conditions: &[MatchCondition], at: &At, errors: &mut Erro
 
 /// Types and declarations are not checked.
 fn syntax_problem(expression: &str) -> Option<String> {
-    // The generated parser underneath is known to panic on some inputs.
-    match catch_unwind(|| Parser::new().enable_optional_syntax(true).parse(expression).map(drop)) {
-        Ok(Ok(())) => None,
-        Ok(Err(error)) => Some(format!("compilation failed: {error}")),
-        Err(_) => Some("compilation failed: ERROR: <input>:1:1: Syntax error".to_owned()),
-    }
+    usher_schema::expression::parse(expression).err().map(|why| format!("compilation failed: {why}"))
 }
