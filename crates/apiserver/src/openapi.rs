@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde_json::{Map, Value, json};
 use usher_schema::openapi::{
     self, Dialect, GroupVersionKind, Resource as Described, Subresource as DescribedSub, v2_protobuf,
@@ -56,10 +57,21 @@ impl Server {
     }
 
     fn openapi_group(&self, catalog: &Catalog, group: &str, version: &str) -> Result<Answer> {
-        let groups = described(catalog);
-        let resources = groups.get(&(group.to_owned(), version.to_owned())).ok_or_else(ApiError::no_such_path)?;
-        let extra = custom_definitions(catalog, Dialect::V3, |r| r.group == group && r.version == version);
-        Ok(Answer::json(200, &openapi::v3_group(group, version, &server_version(), resources, &extra)))
+        let key = (group.to_owned(), version.to_owned());
+        let mut made = catalog.openapi_v3.lock();
+        let document = match made.get(&key) {
+            Some(document) => document.clone(),
+            None => {
+                let groups = described(catalog);
+                let resources = groups.get(&key).ok_or_else(ApiError::no_such_path)?;
+                let extra = custom_definitions(catalog, Dialect::V3, |r| r.group == group && r.version == version);
+                let document = openapi::v3_group(group, version, &server_version(), resources, &extra);
+                let document = Bytes::from(document.to_string());
+                made.insert(key, document.clone());
+                document
+            }
+        };
+        Ok(Answer { code: 200, content_type: "application/json", body: Body::whole(document), warnings: Vec::new() })
     }
 }
 

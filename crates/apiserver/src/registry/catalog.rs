@@ -1,22 +1,25 @@
 //! All resources that are served, by path and in discovery's order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::kind::{Kind, Resource};
 use super::kinds;
 use super::served::{Served, Typed};
 
 /// What is served at one moment. Replaced as a whole when custom resources come and go.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Catalog {
     by_path: BTreeMap<(String, String, String), Arc<dyn Served>>,
     /// Resources that answer a question and are never stored (reviews).
     questions: Vec<Resource>,
     /// The OpenAPI v2 document in protobuf, made when first asked for: kubectl asks in every run that needs it.
     pub(crate) openapi_v2: OnceLock<Bytes>,
+    /// The OpenAPI v3 documents by group and version, likewise.
+    pub(crate) openapi_v3: Mutex<HashMap<(String, String), Bytes>>,
 }
 
 /// An API group as discovery shows it.
