@@ -180,7 +180,11 @@ impl Server {
             }
             _ => return Err(ApiError::no_such_path()),
         };
-        answer.map(|answer| Answer::json(201, &answer)).map_err(|refusal| refused(&refusal))
+        answer.map(|answer| Answer::json(201, &answer)).map_err(|refusal| match refusal {
+            // Upstream has forgotten the kind of a review by the time it refuses it.
+            Refusal::Invalid { group, name, errors, .. } => ApiError::invalid_kind(group, "", &name, &errors),
+            other => refused(&other),
+        })
     }
 }
 

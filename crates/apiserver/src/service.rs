@@ -213,7 +213,7 @@ impl Server {
             Ok(answer) => (answer, None),
             Err(error) => {
                 let answer = Answer::json(error.code, &error.to_status());
-                (answer.warned(error.warnings.clone()), error.retry_after_secs())
+                (answer.warned(error.warnings.to_vec()), error.retry_after_secs())
             }
         };
         let took = (info.verb != "watch").then(|| started.elapsed());

@@ -16,11 +16,11 @@ pub struct ApiError {
     pub message: String,
     details: Map<String, Value>,
     /// `metadata.continue`: how an expired list may go on.
-    continue_token: Option<String>,
+    continue_token: Option<Box<str>>,
     /// A whole status made elsewhere, shown as it is.
     made: Option<Box<Map<String, Value>>>,
     /// Texts for `Warning` headers: a refused request may have been warned about as well.
-    pub warnings: Vec<String>,
+    pub warnings: Box<[String]>,
 }
 
 pub type Result<T, E = ApiError> = std::result::Result<T, E>;
@@ -34,7 +34,7 @@ impl ApiError {
             details: Map::new(),
             continue_token: None,
             made: None,
-            warnings: Vec::new(),
+            warnings: Box::default(),
         }
     }
 
@@ -72,7 +72,7 @@ impl ApiError {
 
     #[must_use]
     pub fn warned(mut self, warnings: Vec<String>) -> ApiError {
-        self.warnings.extend(warnings);
+        self.warnings = std::mem::take(&mut self.warnings).into_iter().chain(warnings).collect();
         self
     }
 
@@ -190,7 +190,7 @@ impl ApiError {
              results. Continuing with the provided token results in an inconsistent list - objects that were created, \
              modified, or deleted between the time the first chunk was returned and now may show up in the list.",
         );
-        error.continue_token = Some(token);
+        error.continue_token = Some(token.into());
         error
     }
 
@@ -277,7 +277,7 @@ impl ApiError {
         }
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {
-            metadata.insert("continue".to_owned(), token.as_str().into());
+            metadata.insert("continue".to_owned(), token.as_ref().into());
         }
         let mut status = json!({
             "kind": "Status", "apiVersion": "v1", "metadata": metadata,

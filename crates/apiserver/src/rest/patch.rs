@@ -10,7 +10,7 @@ use super::write::{Fields, kind_reset, part_name};
 use super::{Answer, Target};
 use crate::negotiate::{PatchForm, patch_form};
 use crate::object::{self, Object};
-use crate::registry::served::Part;
+use crate::registry::served::{Part, Served};
 use crate::request::{FieldValidation, WriteOptions};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
@@ -41,7 +41,8 @@ impl Server {
             .change(target, &target.ask.info.name, part, options.dry_run, &mut warnings, |old| {
                 unknown.clone_from(&problems);
                 let mut new = edit.on(kind.schema(), old.clone())?;
-                let found = kind.decode(&mut new).map_err(|e| patch_invalid(&new, &e.message))?;
+                check_type_meta(kind, &new).map_err(|e| patch_invalid(&new, bare(kind, &e.message)))?;
+                let found = kind.decode(&mut new).map_err(|e| patch_invalid(&new, bare(kind, &e.message)))?;
                 unknown.extend(found);
                 if !unknown.is_empty() && options.field_validation == FieldValidation::Strict {
                     return Err(patch_invalid(&new, &strict_error(&unknown)));
@@ -285,6 +286,12 @@ fn apply_error(error: &apply::ApplyError) -> ApiError {
         apply::ApplyError::ManagedFieldsInConfig => ApiError::bad_request(error.to_string()),
         apply::ApplyError::Invalid(why) => ApiError::plain(500, why),
     }
+}
+
+/// What is wrong with a body, without the sentence that names the body's kind: a patch has none.
+fn bare<'a>(kind: &dyn Served, message: &'a str) -> &'a str {
+    let opening = format!("cannot be handled as a {}: ", kind.resource().kind);
+    message.split_once(&opening).map_or(message, |(_, rest)| rest)
 }
 
 fn patch_invalid(patched: &Object, why: &str) -> ApiError {

@@ -267,8 +267,10 @@ impl Server {
         if target.ask.info.verb == "update" && !uid.is_empty() && uid != object::uid(old) {
             let key =
                 [&resource.plural, target.namespace(), name].map(str::to_owned).into_iter().filter(|p| !p.is_empty());
+            // A dry run stops before the place where keys get their prefix.
+            let prefix = if target.ask.query.get("dryRun").is_some() { "" } else { "/registry" };
             let why = format!(
-                "StorageError: invalid object, Code: 4, Key: /registry/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+                "StorageError: invalid object, Code: 4, Key: {prefix}/{}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
                  failed: UID in precondition: {uid}, UID in object meta: {}",
                 key.collect::<Vec<_>>().join("/"),
                 object::uid(old)
@@ -286,7 +288,7 @@ impl Server {
             let absent = meta.get(field).is_none_or(Value::is_null);
             match kept {
                 // A client that sends another identity hears from validation that it cannot change.
-                Some(value) if absent || field.starts_with("deletion") => drop(meta.insert(field.to_owned(), value)),
+                Some(value) if absent || field != "uid" => drop(meta.insert(field.to_owned(), value)),
                 Some(_) => {}
                 None => drop(meta.remove(field)),
             }

@@ -294,7 +294,8 @@ async fn hostile_bodies_get_their_error_and_harm_nobody() {
     let yaml_bomb = "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\n\
         d: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c]\ne: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: &f [*e,*e,*e,*e,*e,*e,*e,*e,*e]\n\
         g: &g [*f,*f,*f,*f,*f,*f,*f,*f,*f]\nh: [*g,*g,*g,*g,*g,*g,*g,*g,*g]\n";
-    let cases: Vec<(&str, &[(&str, &str)], Vec<u8>, u16)> = vec![
+    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], Vec<u8>, u16);
+    let cases: Vec<Case<'_>> = vec![
         ("not JSON", &json_type, b"{\"metadata\":".to_vec(), 400),
         ("not an object", &json_type, b"[1]".to_vec(), 400),
         ("wrong type", &json_type, br#"{"metadata":{"name":"a"},"data":"x"}"#.to_vec(), 400),

@@ -79,7 +79,9 @@ fn docs(text: &'static str) -> HashMap<&'static str, Docs> {
 /// What is said about `apiVersion`, `kind` and `metadata` of any kind, for those that are not built in.
 pub(crate) fn words_for(field: &str) -> String {
     let said = |name: &str| CATALOG.docs.get(name).and_then(|d| d.fields.get(field)).map(|text| unescape(text));
-    said("io.k8s.apimachinery.pkg.apis.meta.v1.TypeMeta").or_else(|| said("io.k8s.api.core.v1.ConfigMap")).unwrap_or_default()
+    said("io.k8s.apimachinery.pkg.apis.meta.v1.TypeMeta")
+        .or_else(|| said("io.k8s.api.core.v1.ConfigMap"))
+        .unwrap_or_default()
 }
 
 fn unescape(text: &str) -> String {

@@ -61,17 +61,21 @@ impl Connection {
         Connection { sender }
     }
 
-    fn request(method: Method, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
+    fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
         Request::builder()
             .method(method)
             .uri(path)
             .header("host", "localhost")
             .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body.map(Value::to_string).unwrap_or_default())))
+            .body(Full::new(body))
             .expect("a request")
     }
 
     pub async fn call(&mut self, method: Method, path: &str, body: Option<&Value>) -> (u16, Bytes) {
+        self.send(method, path, Bytes::from(body.map(Value::to_string).unwrap_or_default())).await
+    }
+
+    pub async fn send(&mut self, method: Method, path: &str, body: Bytes) -> (u16, Bytes) {
         self.sender.ready().await.expect("connection");
         let response = self.sender.send_request(Self::request(method, path, body)).await.expect("an answer");
         let code = response.status().as_u16();
@@ -79,7 +83,8 @@ impl Connection {
     }
 
     pub async fn stream(mut self, path: &str) -> Stream {
-        let response = self.sender.send_request(Self::request(Method::GET, path, None)).await.expect("an answer");
+        let response =
+            self.sender.send_request(Self::request(Method::GET, path, Bytes::new())).await.expect("an answer");
         assert_eq!(response.status(), 200);
         Stream { body: response.into_body(), _connection: self }
     }
