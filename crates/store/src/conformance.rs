@@ -2,7 +2,7 @@
 //!
 //! Implement [`Bed`] for the engine and let [`conformance_suite!`](crate::conformance_suite) make a test of each:
 //!
-//! ```ignore
+//! ```text
 //! usher_store::conformance_suite!(my_engine, MyBed::new(), durable);
 //! ```
 

@@ -18,6 +18,10 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
+/// As in the binary.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const NAMESPACE: &str = "/apis/bench.usher.dev/v1/namespaces/default/things";
 
 fn main() {
@@ -26,14 +30,25 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     let mut table: Vec<(String, String, &str)> = Vec::new();
     runtime.block_on(async {
-        over_https(scale, &mut table).await;
-        in_process(scale, &mut table).await;
-        at_scale(scale, &mut table).await;
+        if wants("https") {
+            over_https(scale, &mut table).await;
+        }
+        if wants("process") {
+            in_process(scale, &mut table).await;
+        }
+        if wants("scale") {
+            at_scale(scale, &mut table).await;
+        }
     });
     println!("\n| figure | measured | wanted |\n|---|---|---|");
     for (figure, measured, wanted) in table {
         println!("| {figure} | {measured} | {wanted} |");
     }
+}
+
+/// `USHER_BENCH_ONLY=https,process,scale` runs a part, for profiling.
+fn wants(part: &str) -> bool {
+    std::env::var("USHER_BENCH_ONLY").map_or(true, |only| only.split(',').any(|p| p == part))
 }
 
 /// A custom resource of about 3 KB.
