@@ -57,13 +57,12 @@ impl Server {
     pub(super) async fn create_object(
         &self,
         target: &Target<'_>,
-        body: Object,
+        mut body: Object,
         options: &WriteOptions,
         fields: Fields,
         warnings: &mut Vec<String>,
     ) -> Result<(Object, Option<Arc<Entry>>)> {
         let kind = target.kind.as_ref();
-        let mut body = body;
         self.settle_namespace(target, &mut body)?;
         let meta = object::meta_mut(&mut body);
         if meta.get("resourceVersion").and_then(Value::as_str).is_some_and(|v| !v.is_empty() && v != "0") {
@@ -83,7 +82,7 @@ impl Server {
         // Mutating admission sees the object as it was sent: name and uid are given after it, as upstream does.
         let said = object::name(&body).to_owned();
         let review = Review::new(target, Operation::Create, &said, options.dry_run);
-        let body = self.admit(&review, body, None, warnings).await?;
+        let mut body = self.admit(&review, body, None, warnings).await?;
         let generated = object::name(&body).is_empty();
         if generated && object::meta_str(&body, "generateName").is_empty() {
             return Err(name_required(kind.resource()));
@@ -91,7 +90,8 @@ impl Server {
         let mut tries = if generated { 8 } else { 1 };
         loop {
             tries -= 1;
-            let mut draft = body.clone();
+            // The last try has the body to itself.
+            let mut draft = if tries > 0 { body.clone() } else { std::mem::take(&mut body) };
             self.fill_meta(&mut draft);
             let name = object::name(&draft).to_owned();
             let review = Review::new(target, Operation::Create, &name, options.dry_run);
@@ -136,8 +136,7 @@ impl Server {
         let options = WriteOptions::parse(&target.ask.query, "UpdateOptions")?;
         let mut warnings = Vec::new();
         let kind = target.kind.as_ref();
-        let body = object_of(target, options.field_validation, &mut warnings)?;
-        let mut body = body;
+        let mut body = object_of(target, options.field_validation, &mut warnings)?;
         self.settle_namespace(target, &mut body)?;
         let name = target.ask.info.name.clone();
         match object::name(&body) {
