@@ -107,14 +107,17 @@ impl Server {
 
     pub(crate) fn rules(&self) -> Arc<Rules> {
         let access = self.access();
-        if access.rules_are_old.swap(false, Ordering::AcqRel) {
-            let rules = Rules::new(
-                self.all_of("clusterroles"),
-                self.all_of("clusterrolebindings"),
-                self.all_of("roles"),
-                self.all_of("rolebindings"),
-            );
-            *access.rules.write() = Arc::new(rules);
+        if access.rules_are_old.load(Ordering::Acquire) {
+            // Under one lock, as the catalog is made: a right that was taken away must not come back by a race.
+            let mut current = access.rules.write();
+            if access.rules_are_old.swap(false, Ordering::AcqRel) {
+                *current = Arc::new(Rules::new(
+                    self.all_of("clusterroles"),
+                    self.all_of("clusterrolebindings"),
+                    self.all_of("roles"),
+                    self.all_of("rolebindings"),
+                ));
+            }
         }
         access.rules.read().clone()
     }

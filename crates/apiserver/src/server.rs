@@ -117,10 +117,15 @@ impl Server {
 
     /// What is served now, custom resources included.
     pub fn catalog(&self) -> Arc<Catalog> {
-        if self.0.catalog_is_old.swap(false, Ordering::AcqRel) {
-            let mut catalog = Catalog::builtin();
-            crate::crd::serve_all(self, &mut catalog);
-            *self.0.catalog.write() = Arc::new(catalog);
+        if self.0.catalog_is_old.load(Ordering::Acquire) {
+            // Marked fresh and made under one lock: nobody reads the old one in between, and no slower maker puts back an
+            // older one afterwards.
+            let mut current = self.0.catalog.write();
+            if self.0.catalog_is_old.swap(false, Ordering::AcqRel) {
+                let mut catalog = Catalog::builtin();
+                crate::crd::serve_all(self, &mut catalog);
+                *current = Arc::new(catalog);
+            }
         }
         self.0.catalog.read().clone()
     }

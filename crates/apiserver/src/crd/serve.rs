@@ -122,11 +122,12 @@ impl Server {
         }
         let text = |at: &str| definition.pointer(at).and_then(Value::as_str).unwrap_or("").to_owned();
         let collection = format!("{}/{}", text("/spec/group"), text("/spec/names/plural"));
+        // From before the look, so that what goes during it is seen as well.
+        let after = self.store().revision();
         let left = self.delete_all_of(&collection).await;
         if left > 0 {
             // Objects with finalizers of their own: looked at again when one of them goes.
             let server = self.clone();
-            let (collection, after) = (collection, self.store().revision());
             tokio::spawn(async move {
                 if let Ok(mut watch) = server.store().watch(&collection, "", after)
                     && watch.next().await.is_ok()

@@ -78,7 +78,7 @@ async fn an_account_that_is_not_there_refuses_the_pod_and_one_that_is_gives_what
     assert_eq!(made["spec"]["volumes"].as_array().unwrap().len(), 1);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_default_account_of_a_new_namespace_is_waited_for() {
     let world = World::new().await;
     let late = async {

@@ -390,6 +390,49 @@ async fn names_that_clients_make_up_do_not_become_metrics() {
     assert!(!page.contains("inventions") && !page.contains("fantasy"));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_right_that_was_taken_away_is_gone_from_the_next_request_on_however_many_ask() {
+    use http::Request;
+    use tower::ServiceExt;
+    use usher_apiserver::auth::identity::User;
+    let world = World::new().await;
+    let role = json!({"metadata": {"name": "reader"}, "rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}]});
+    let roles = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+    world.post(roles, &role).await.ok();
+    let binding = json!({"metadata": {"name": "readers"}, "subjects": [{"kind": "User", "name": "jane"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reader"}});
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    let jane = world.server.service_as(User::new("jane", &[]));
+    let ask = || async {
+        let request = Request::builder().uri(CONFIG_MAPS).body(http_body_util::Full::new(bytes::Bytes::new())).unwrap();
+        jane.clone().oneshot(request).await.unwrap().status().as_u16()
+    };
+    // Others ask all the time, so that what is derived from the roles is being made anew at every moment.
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let askers: Vec<_> = (0..3)
+        .map(|_| {
+            let (jane, stop) = (jane.clone(), stop.clone());
+            tokio::spawn(async move {
+                while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                    let body = http_body_util::Full::new(bytes::Bytes::new());
+                    let _ = jane.clone().oneshot(Request::builder().uri(CONFIG_MAPS).body(body).unwrap()).await;
+                    tokio::task::yield_now().await;
+                }
+            })
+        })
+        .collect();
+    for _ in 0..50 {
+        world.post(bindings, &binding).await.ok();
+        assert_eq!(ask().await, 200);
+        world.delete(&format!("{bindings}/readers"), &json!(null)).await.ok();
+        assert_eq!(ask().await, 403);
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    for asker in askers {
+        asker.await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_full_house_asks_clients_to_come_back() {
     let options = Options { max_writes_inflight: 0, ..Options::default() };
