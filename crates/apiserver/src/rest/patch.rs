@@ -15,6 +15,8 @@ use crate::request::{FieldValidation, WriteOptions};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
 
+/// How often an apply starts over because the object came or went under it.
+const MAX_APPLY_TURNS: usize = 100;
 /// What `copy` operations of one JSON patch may add to an object, as upstream allows.
 const MAX_COPIED_BYTES: usize = 3 * 1024 * 1024;
 /// What upstream allows in one JSON patch.
@@ -71,53 +73,61 @@ impl Server {
         let force = options.force.unwrap_or(false);
         let manager = self.manager(target, &options.field_manager, part_name(part));
         let reset = kind_reset(target, part);
-        let exists = self.store().get(&kind.collection(), &target.key(&name)).is_some();
-        if !exists {
-            if part != Part::Main {
-                return Err(target.not_found(&name));
-            }
-            let uid = object::uid(&config).to_owned();
-            if !uid.is_empty() {
-                let why =
-                    format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
-                return Err(ApiError::conflict(kind.resource(), &name, &why));
-            }
-            let empty = Value::Object(serde_json::Map::new());
-            let mut made = apply::apply(kind.schema(), &empty, &config, &manager.borrow(), force, &reset)
-                .map_err(|e| apply_error(&e))?
-                .unwrap_or_else(|| config.clone());
-            kind.decode(&mut made)?;
-            match self.create_object(target, made, options, Fields::Kept, &mut warnings).await {
-                Ok((object, entry)) => {
-                    let answer = match entry {
-                        Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
-                        None => self.show_object(201, kind, &object, accepted)?,
-                    };
-                    return Ok(answer.warned(warnings));
+        let exists = || self.store().get(&kind.collection(), &target.key(&name)).is_some();
+        // Others may make or remove the object meanwhile: then what was an update is a creation, and the other way round.
+        for _ in 0..MAX_APPLY_TURNS {
+            if !exists() {
+                if part != Part::Main {
+                    return Err(target.not_found(&name));
                 }
-                // Someone else made it in the meantime: apply to that.
-                Err(e) if e.reason == "AlreadyExists" => {}
+                let uid = object::uid(&config).to_owned();
+                if !uid.is_empty() {
+                    let why = format!(
+                        "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                    );
+                    return Err(ApiError::conflict(kind.resource(), &name, &why));
+                }
+                let empty = Value::Object(serde_json::Map::new());
+                let mut made = apply::apply(kind.schema(), &empty, &config, &manager.borrow(), force, &reset)
+                    .map_err(|e| apply_error(&e))?
+                    .unwrap_or_else(|| config.clone());
+                kind.decode(&mut made)?;
+                match self.create_object(target, made, options, Fields::Kept, &mut warnings).await {
+                    Ok((object, entry)) => {
+                        let answer = match entry {
+                            Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
+                            None => self.show_object(201, kind, &object, accepted)?,
+                        };
+                        return Ok(answer.warned(warnings));
+                    }
+                    Err(e) if e.reason == "AlreadyExists" => {}
+                    Err(e) => return Err(e),
+                }
+            }
+            let outcome = self
+                .change(target, &name, part, options.dry_run, &mut warnings, |old| {
+                    let wanted = object::meta_str(&config, "resourceVersion");
+                    if !wanted.is_empty() && wanted != object::meta_str(old, "resourceVersion") {
+                        return Err(ApiError::modified(kind.resource(), &name));
+                    }
+                    match apply::apply(kind.schema(), old, &config, &manager.borrow(), force, &reset) {
+                        Ok(Some(mut new)) => {
+                            kind.decode(&mut new)?;
+                            check_identity(target, &mut new)?;
+                            kind.default(new)
+                        }
+                        Ok(None) => Ok(old.clone()),
+                        Err(error) => Err(apply_error(&error)),
+                    }
+                })
+                .await;
+            match outcome {
+                Ok(outcome) => return Ok(self.show_outcome(target, 200, outcome, accepted)?.warned(warnings)),
+                Err(e) if e.code == 404 && part == Part::Main && !exists() => {}
                 Err(e) => return Err(e),
             }
         }
-        let outcome = self
-            .change(target, &name, part, options.dry_run, &mut warnings, |old| {
-                let wanted = object::meta_str(&config, "resourceVersion");
-                if !wanted.is_empty() && wanted != object::meta_str(old, "resourceVersion") {
-                    return Err(ApiError::modified(kind.resource(), &name));
-                }
-                match apply::apply(kind.schema(), old, &config, &manager.borrow(), force, &reset) {
-                    Ok(Some(mut new)) => {
-                        kind.decode(&mut new)?;
-                        check_identity(target, &mut new)?;
-                        kind.default(new)
-                    }
-                    Ok(None) => Ok(old.clone()),
-                    Err(error) => Err(apply_error(&error)),
-                }
-            })
-            .await?;
-        Ok(self.show_outcome(target, 200, outcome, accepted)?.warned(warnings))
+        Err(ApiError::modified(kind.resource(), &name))
     }
 }
 
