@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
@@ -70,6 +71,7 @@ pub fn run(config: UpConfig) -> Result<(), StartError> {
 }
 
 async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError> {
+    let mut signals = Signals::listen().map_err(StartError::Runtime)?;
     let address = listener.local_addr().map_err(StartError::Runtime)?;
     let clock = Clock::wall();
     let tokens = read_tokens(&config)?;
@@ -106,7 +108,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     });
     let controllers = start_controllers(&server, pki.ca_pem);
     say_ready(&url, &config);
-    wait_for_signal().await;
+    signals.wait().await;
     tracing::info!("stopping");
     controllers.stop().await;
     server.close();
@@ -153,16 +155,21 @@ fn read_tokens(config: &UpConfig) -> Result<TokenFile, StartError> {
     TokenFile::parse(&bytes).map_err(|e: TokenFileError| bad(e.to_string()))
 }
 
-async fn wait_for_signal() {
-    use tokio::signal::unix::{SignalKind, signal};
-    let terminate = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut signal) => drop(signal.recv().await),
-            Err(_) => std::future::pending().await,
+/// SIGTERM and SIGINT, listened for from the start: one that comes right after the ready line must not be lost.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn wait(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    };
-    tokio::select! {
-        _ = tokio::signal::ctrl_c() => {}
-        () = terminate => {}
     }
 }
