@@ -143,18 +143,64 @@ async fn rules_in_schemas_are_kept() {
     let world = world().await;
     let rf = |spec: Value| object("ResourceFlavor", "f", spec);
     for (path, body, said) in [
-        (FLAVORS, rf(json!({"topologyName": "t", "nodeLabels": {}})), "at least one nodeLabel is required when topology is set"),
+        (
+            FLAVORS,
+            rf(json!({"topologyName": "t", "nodeLabels": {}})),
+            "at least one nodeLabel is required when topology is set",
+        ),
         (FLAVORS, rf(json!({"nodeTaints": [{"key": "k", "effect": "Never"}]})), "supported taint effect values"),
-        (FLAVORS, rf(json!({"tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]})), "a value must be empty when 'operator' is 'Exists'"),
-        (QUEUES, queue(json!({"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}})), "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never"),
-        (QUEUES, queue(json!({"flavorFungibility": {"preference": "BorrowingOverPreemption"}})), "preference can only be set when both"),
-        (QUEUES, queue(json!({"queueingStrategy": "LIFO"})), "spec.queueingStrategy: Unsupported value: \"LIFO\": supported values: \"StrictFIFO\", \"BestEffortFIFO\""),
-        (QUEUES, queue(json!({"concurrentAdmission": {"migrationConstraints": {"mode": "UpgradeOnly"}}, "concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}})), "two spellings of one policy"),
-        (WORKLOADS, workload(json!({"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "p"}})), "priority should not be nil when priorityClassRef is set"),
-        (WORKLOADS, workload(json!({"priority": 1, "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "PriorityClass", "name": "p"}})), "only the WorkloadPriorityClass kind is allowed"),
-        (WORKLOADS, workload(json!({"podSets": [{"count": 1, "minCount": 2, "template": {}}]})), "minCount should be positive and less or equal to count"),
+        (
+            FLAVORS,
+            rf(json!({"tolerations": [{"key": "k", "operator": "Exists", "value": "v"}]})),
+            "a value must be empty when 'operator' is 'Exists'",
+        ),
+        (
+            QUEUES,
+            queue(json!({"preemption": {"borrowWithinCohort": {"policy": "LowerPriority"}}})),
+            "reclaimWithinCohort=Never and borrowWithinCohort.Policy!=Never",
+        ),
+        (
+            QUEUES,
+            queue(json!({"flavorFungibility": {"preference": "BorrowingOverPreemption"}})),
+            "preference can only be set when both",
+        ),
+        (
+            QUEUES,
+            queue(json!({"queueingStrategy": "LIFO"})),
+            "spec.queueingStrategy: Unsupported value: \"LIFO\": supported values: \"StrictFIFO\", \"BestEffortFIFO\"",
+        ),
+        (
+            QUEUES,
+            queue(
+                json!({"concurrentAdmission": {"migrationConstraints": {"mode": "UpgradeOnly"}}, "concurrentAdmissionPolicy": {"migration": {"mode": "TryPreferredFlavors"}}}),
+            ),
+            "two spellings of one policy",
+        ),
+        (
+            WORKLOADS,
+            workload(
+                json!({"priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "WorkloadPriorityClass", "name": "p"}}),
+            ),
+            "priority should not be nil when priorityClassRef is set",
+        ),
+        (
+            WORKLOADS,
+            workload(
+                json!({"priority": 1, "priorityClassRef": {"group": "kueue.x-k8s.io", "kind": "PriorityClass", "name": "p"}}),
+            ),
+            "only the WorkloadPriorityClass kind is allowed",
+        ),
+        (
+            WORKLOADS,
+            workload(json!({"podSets": [{"count": 1, "minCount": 2, "template": {}}]})),
+            "minCount should be positive and less or equal to count",
+        ),
         (WORKLOADS, workload(json!({"podSets": []})), "spec.podSets"),
-        (WORKLOADS, workload(json!({"admissionConstraints": {"allowedResourceFlavors": ["a", "a"]}})), "Duplicate value"),
+        (
+            WORKLOADS,
+            workload(json!({"admissionConstraints": {"allowedResourceFlavors": ["a", "a"]}})),
+            "Duplicate value",
+        ),
     ] {
         let message = refused(&world, path, &body).await;
         assert!(message.contains(said), "{message}");
@@ -211,22 +257,36 @@ async fn a_workload_is_admitted_through_its_status_and_then_fixed() {
     assert!(message.contains("status.admission: Required value"), "{message}");
     let assignment = json!({"flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": 1}, "count": 1});
     let admission = json!({"clusterQueue": "q", "podSetAssignments": [assignment]});
-    let admitted = json!({"status": {"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission}});
+    let admitted =
+        json!({"status": {"conditions": [condition("QuotaReserved"), condition("Admitted")], "admission": admission}});
     let made = world.patch(&status, "merge", &admitted).await.ok();
     assert_eq!(made["status"]["admission"]["podSetAssignments"][0]["name"], "main");
 
     let (code, _, message) = world.patch(&path, "merge", &json!({"spec": {"queueName": "other"}})).await.refused();
     assert_eq!(code, 422);
     assert!(message.contains("queueName is immutable while workload quota reserved"), "{message}");
-    let (code, _, message) =
-        world.patch(&path, "json", &json!([{"op": "replace", "path": "/spec/podSets/0/count", "value": 0}])).await.refused();
+    let (code, _, message) = world
+        .patch(&path, "json", &json!([{"op": "replace", "path": "/spec/podSets/0/count", "value": 0}]))
+        .await
+        .refused();
     assert_eq!(code, 403);
-    assert!(message.contains("spec.podSets.0: Invalid value: {") && message.ends_with("field is immutable"), "{message}");
+    assert!(
+        message.contains("spec.podSets.0: Invalid value: {") && message.ends_with("field is immutable"),
+        "{message}"
+    );
 
     // Shown with upstream's columns, found by the queue that admitted it.
-    let table = world.send(http::Method::GET, &format!("{WORKLOADS}?fieldSelector=status.admission.clusterQueue%3Dq"),
-        &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")], "").await.ok();
-    let columns: Vec<&str> = table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    let table = world
+        .send(
+            http::Method::GET,
+            &format!("{WORKLOADS}?fieldSelector=status.admission.clusterQueue%3Dq"),
+            &[("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")],
+            "",
+        )
+        .await
+        .ok();
+    let columns: Vec<&str> =
+        table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
     assert_eq!(columns, ["Name", "Queue", "Reserved in", "Admitted", "Finished", "Age"]);
     let cells = table["rows"][0]["cells"].as_array().unwrap();
     assert_eq!(cells[..4], [json!("w"), json!("user-queue"), json!("q"), json!("True")]);
