@@ -1,4 +1,7 @@
-//! Names, values and rules of the Kubernetes API that every other crate may use.
+//! Names, values, rules and kinds of the Kubernetes API that every other crate may use.
 
+pub mod crd;
+pub mod field;
+pub mod kueue;
 pub mod names;
 pub mod quantity;

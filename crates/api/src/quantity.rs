@@ -43,6 +43,51 @@ pub enum ParseError {
     Suffix,
 }
 
+impl Default for Quantity {
+    fn default() -> Quantity {
+        Quantity::ZERO
+    }
+}
+
+impl serde::Serialize for Quantity {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// From text or a number: custom resources may have either.
+impl<'de> serde::Deserialize<'de> for Quantity {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Quantity, D::Error> {
+        struct Visitor;
+
+        impl serde::de::Visitor<'_> for Visitor {
+            type Value = Quantity;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a quantity")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Quantity, E> {
+                Quantity::parse(text).map_err(E::custom)
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, units: i64) -> Result<Quantity, E> {
+                Ok(Quantity::from_units(units, Format::Decimal))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, units: u64) -> Result<Quantity, E> {
+                self.visit_str(&units.to_string())
+            }
+
+            fn visit_f64<E: serde::de::Error>(self, amount: f64) -> Result<Quantity, E> {
+                self.visit_str(&amount.to_string())
+            }
+        }
+
+        deserializer.deserialize_any(Visitor)
+    }
+}
+
 impl Quantity {
     pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::Decimal };
 

@@ -11,7 +11,6 @@ pub mod builtin;
 pub mod codec;
 pub mod duration;
 pub mod expression;
-pub mod field;
 pub mod fieldset;
 pub mod graph;
 pub mod managed;
@@ -19,6 +18,8 @@ pub mod openapi;
 pub mod protobuf;
 pub mod strategic;
 pub mod structural;
+
+pub use usher_api::field;
 
 #[cfg(test)]
 mod golden;

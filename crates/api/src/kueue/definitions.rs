@@ -1,0 +1,95 @@
+//! The CustomResourceDefinitions of this group.
+
+use serde_json::Value;
+
+use super::{
+    AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Topology, Workload, WorkloadPriorityClass,
+};
+
+/// Counts up with every change of a definition: a server that finds a lower one stored puts its own there, and leaves a
+/// higher one alone, because a newer binary wrote it.
+pub const REVISION: u32 = 1;
+
+/// Where a stored definition has its revision. One without it is somebody else's.
+pub const REVISION_ANNOTATION: &str = "usher/definition-revision";
+
+/// All definitions, as a client would create them.
+pub fn definitions() -> Vec<Value> {
+    let all = [
+        AdmissionCheck::definition(),
+        ClusterQueue::definition(),
+        Cohort::definition(),
+        LocalQueue::definition(),
+        ResourceFlavor::definition(),
+        Topology::definition(),
+        WorkloadPriorityClass::definition(),
+        Workload::definition(),
+    ];
+    all.map(|definition| {
+        let mut object = definition.build();
+        object["metadata"]["annotations"] = serde_json::json!({REVISION_ANNOTATION: REVISION.to_string()});
+        object
+    })
+    .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// Set to write the files anew.
+    const UPDATE: &str = "USHER_UPDATE_CRDS";
+
+    fn files() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../crds")
+    }
+
+    fn name(definition: &Value) -> &str {
+        definition["metadata"]["name"].as_str().unwrap()
+    }
+
+    #[test]
+    fn the_committed_files_are_what_the_code_generates() {
+        let mut expected = Vec::new();
+        for definition in definitions() {
+            let path = files().join(format!("{}.yaml", name(&definition)));
+            let text = format!(
+                "# Generated from crates/api by `{UPDATE}=1 cargo test -p usher-api definitions`.\n{}",
+                serde_saphyr::to_string(&definition).unwrap()
+            );
+            if std::env::var_os(UPDATE).is_some() {
+                std::fs::create_dir_all(files()).unwrap();
+                std::fs::write(&path, &text).unwrap();
+            }
+            let committed = std::fs::read_to_string(&path).unwrap_or_default();
+            assert_eq!(committed, text, "{} is old: write it anew with {UPDATE}=1", path.display());
+            assert_eq!(serde_saphyr::from_str::<Value>(&committed).unwrap(), definition, "YAML of {}", path.display());
+            expected.push(path.file_name().unwrap().to_owned());
+        }
+        let mut found: Vec<_> = std::fs::read_dir(files()).unwrap().map(|f| f.unwrap().file_name()).collect();
+        found.sort();
+        expected.sort();
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn every_rule_says_something() {
+        fn rules(value: &Value, out: &mut Vec<Value>) {
+            match value {
+                Value::Object(fields) => fields.iter().for_each(|(name, field)| match field {
+                    Value::Array(list) if name == "x-kubernetes-validations" => out.extend(list.iter().cloned()),
+                    other => rules(other, out),
+                }),
+                Value::Array(items) => items.iter().for_each(|item| rules(item, out)),
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        definitions().iter().for_each(|definition| rules(definition, &mut found));
+        // 41 of upstream's v1beta2 for these kinds, and one of ours.
+        assert_eq!(found.len(), 42);
+        assert!(found.iter().all(|rule| !rule["message"].as_str().unwrap().is_empty()));
+    }
+}
