@@ -6,11 +6,13 @@
 pub mod cluster_roles;
 pub mod event_expiry;
 pub mod gc;
+pub mod job;
 pub mod namespaces;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod ttl_after_finished;
 
 use std::time::Duration;
 
@@ -34,6 +36,12 @@ pub struct Options {
     pub cluster_roles: bool,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
+    /// Jobs get their pods, and end.
+    pub job: Option<job::Options>,
+    /// Jobs that are over go when their time to live is.
+    pub ttl_after_finished: bool,
+    /// Register it to see what the Job controllers do.
+    pub job_metrics: job::JobMetrics,
     /// Register it to see the work queues.
     pub metrics: QueueMetrics,
 }
@@ -48,6 +56,9 @@ impl Default for Options {
             root_ca: None,
             cluster_roles: true,
             event_ttl: Some(Duration::from_secs(3600)),
+            job: Some(job::Options::default()),
+            ttl_after_finished: true,
+            job_metrics: job::JobMetrics::default(),
             metrics: QueueMetrics::default(),
         }
     }
@@ -73,6 +84,12 @@ impl Controllers {
         }
         if let Some(root_ca) = options.root_ca {
             service_accounts::start_root_ca(client.clone(), root_ca, &watches, &tasks, metrics);
+        }
+        if let Some(job) = options.job {
+            job::start(client.clone(), clock.clone(), job, &options.job_metrics, &watches, &tasks, metrics);
+        }
+        if options.ttl_after_finished {
+            ttl_after_finished::start(client.clone(), clock.clone(), &options.job_metrics, &watches, &tasks, metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);

@@ -128,6 +128,11 @@ pub fn is_method_not_supported(error: &kube::Error) -> bool {
     code(error) == Some(405)
 }
 
+/// The object would break a rule of its kind.
+pub fn is_invalid(error: &kube::Error) -> bool {
+    code(error) == Some(422)
+}
+
 /// The resource version asked for is no longer kept.
 pub fn is_expired(error: &kube::Error) -> bool {
     code(error) == Some(410)
