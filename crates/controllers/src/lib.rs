@@ -7,6 +7,7 @@ pub mod cluster_roles;
 pub mod event_expiry;
 pub mod gc;
 pub mod namespaces;
+pub mod placement;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
@@ -32,6 +33,8 @@ pub struct Options {
     /// The certificate authority to publish in every namespace, in PEM.
     pub root_ca: Option<String>,
     pub cluster_roles: bool,
+    /// Pending pods are bound to nodes.
+    pub placement: bool,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
     /// Register it to see the work queues.
@@ -47,6 +50,7 @@ impl Default for Options {
             service_accounts: true,
             root_ca: None,
             cluster_roles: true,
+            placement: true,
             event_ttl: Some(Duration::from_secs(3600)),
             metrics: QueueMetrics::default(),
         }
@@ -73,6 +77,9 @@ impl Controllers {
         }
         if let Some(root_ca) = options.root_ca {
             service_accounts::start_root_ca(client.clone(), root_ca, &watches, &tasks, metrics);
+        }
+        if options.placement {
+            placement::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);
