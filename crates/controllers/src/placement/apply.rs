@@ -280,7 +280,10 @@ impl Writer {
                     self.recorder.normal(about(victim), "Preempted", message);
                     true
                 }
-                Err(error) => is_gone(&error),
+                Err(error) => {
+                    tracing::warn!(pod = &**name, namespace = &**namespace, %error, "a pod could not be preempted");
+                    is_gone(&error)
+                }
             };
         }
         if !ended {

@@ -274,7 +274,7 @@ impl Planner {
         if let Some(waiting) = self.waiting.get_mut(&pod.key) {
             chain = waiting.chain.take().filter(|chain| *chain != class);
             waiting.at = At::Parked(class.clone());
-            self.parked.add(class, waiting.order, pod.clone());
+            self.parked.add(class, waiting.order, pod.clone(), self.state.now());
         }
         self.wake_next(chain);
         let victims = choice.map(|choice| choice.victims).unwrap_or_default();
@@ -358,13 +358,18 @@ impl Planner {
         }
         let news = News::read(&self.state, from);
         let (state, aims) = (&self.state, &mut self.aims);
-        let mut keys = self.parked.woken(|class, first| {
+        let mut keys = self.parked.woken(|class, first, judged_at| {
             let regards = aims.get(&class.shape.aim);
             regards.refresh(state, &class.shape.aim);
-            news.judge(state, regards, class, first)
+            news.judge(state, regards, class, first, judged_at)
         });
-        let waited_for = news.nodes.iter().chain(&news.freed).flat_map(|slot| state.spots[*slot].nominated.keys());
-        keys.extend(waited_for.cloned());
+        for (slot, changed_at) in news.nodes.iter().chain(&news.freed) {
+            let judged_before = |key: &&Key| match self.waiting.get(*key).map(|waiting| &waiting.at) {
+                Some(At::Parked(class)) => self.parked.judged_at(class) <= *changed_at,
+                _ => false,
+            };
+            keys.extend(state.spots[*slot].nominated.keys().filter(judged_before).cloned());
+        }
         for key in keys {
             let Some(At::Parked(class)) = self.waiting.get(&key).map(|waiting| &waiting.at) else { continue };
             let class = class.clone();
@@ -378,16 +383,18 @@ impl Planner {
 
 fn unfit_preemption(unfit: &Unfit) -> Option<&Preemption> {
     match unfit {
-        Unfit::NoNodes => None,
-        Unfit::Conflict { preemption, .. } | Unfit::Nodes { preemption, .. } => Some(preemption),
+        Unfit::NoNodes | Unfit::Conflict { .. } => None,
+        Unfit::Nodes { preemption, .. } => Some(preemption),
     }
 }
 
 /// The reasons, and whom to preempt.
 fn unfit(look: &Look, nominated: Option<Slot>, condemned: &BTreeMap<Key, Arc<str>>, preemptions: &mut usize) -> Answer {
     let nodes = look.state.present();
-    let conflict = look.pod.shape.aim.names.as_ref().is_some_and(BTreeSet::is_empty);
-    let misfits = if conflict { Vec::new() } else { look.misfits() };
+    if look.pod.shape.aim.names.as_ref().is_some_and(BTreeSet::is_empty) {
+        return Answer::Unfit { unfit: Unfit::Conflict { nodes }, choice: None };
+    }
+    let misfits = look.misfits();
     let mut lacks = BTreeMap::new();
     for reason in misfits.iter().flat_map(|(_, misfit)| &misfit.reasons) {
         *lacks.entry(reason.clone()).or_default() += 1;
@@ -409,11 +416,7 @@ fn unfit(look: &Look, nominated: Option<Slot>, condemned: &BTreeMap<Key, Arc<str
             Err(because) => Preemption::Useless { nodes, because },
         }
     };
-    let unfit = match conflict {
-        true => Unfit::Conflict { nodes, preemption },
-        false => Unfit::Nodes { nodes, lacks, preemption },
-    };
-    Answer::Unfit { unfit, choice: chosen }
+    Answer::Unfit { unfit: Unfit::Nodes { nodes, lacks, preemption }, choice: chosen }
 }
 
 /// Whether pods that were preempted for this one are still ending on the node it waits for.
@@ -431,14 +434,15 @@ fn is_waiting(
     look.state.spots[slot].pods.values().any(|other| other.priority() < look.pod.priority() && ending(other))
 }
 
-/// What happened, as far as it may help somebody.
+/// What happened, as far as it may help somebody, each with its last position in the log.
 struct News<'a> {
-    nodes: BTreeSet<Slot>,
+    nodes: BTreeMap<Slot, usize>,
     /// Where pods went away.
-    freed: BTreeSet<Slot>,
+    freed: BTreeMap<Slot, usize>,
     /// Pods that came, went or changed.
-    pods: Vec<&'a Arc<Pod>>,
-    namespaces: bool,
+    pods: Vec<(usize, &'a Arc<Pod>)>,
+    /// A namespace changed.
+    namespaces: Option<usize>,
     /// Too much happened to be told one by one.
     everything: bool,
 }
@@ -446,41 +450,49 @@ struct News<'a> {
 impl<'a> News<'a> {
     fn read(state: &'a State, from: usize) -> News<'a> {
         let mut news = News {
-            nodes: BTreeSet::new(),
-            freed: BTreeSet::new(),
+            nodes: BTreeMap::new(),
+            freed: BTreeMap::new(),
             pods: Vec::new(),
-            namespaces: false,
+            namespaces: None,
             everything: false,
         };
         let Some(changes) = state.since(from) else {
             news.everything = true;
             return news;
         };
-        for change in changes {
+        for (at, change) in (from..).zip(changes) {
             match change {
-                Change::Node(slot) => drop(news.nodes.insert(*slot)),
-                Change::Placed(_, pod) => news.pods.push(pod),
+                Change::Node(slot) => drop(news.nodes.insert(*slot, at)),
+                Change::Placed(_, pod) => news.pods.push((at, pod)),
                 Change::Gone(slot, pod) => {
-                    news.freed.insert(*slot);
-                    news.pods.push(pod);
+                    news.freed.insert(*slot, at);
+                    news.pods.push((at, pod));
                 }
-                Change::Swapped(_, old, new) => news.pods.extend([old, new]),
-                Change::Unnominated(slot) => drop(news.freed.insert(*slot)),
-                Change::Namespace => news.namespaces = true,
+                Change::Swapped(_, old, new) => news.pods.extend([(at, old), (at, new)]),
+                Change::Unnominated(slot) => drop(news.freed.insert(*slot, at)),
+                Change::Namespace => news.namespaces = Some(at),
             }
         }
         news
     }
 
-    fn judge(&self, state: &State, regards: &Regards, class: &Class, first: &Arc<Pod>) -> Wake {
+    /// What is new since the class was judged, held against it.
+    fn judge(&self, state: &State, regards: &Regards, class: &Class, first: &Arc<Pod>, judged_at: usize) -> Wake {
         let could_fit = |slot: &Slot| could_fit(state, regards, &class.shape, *slot);
-        if self.everything || self.nodes.iter().any(could_fit) {
+        let nodes = || self.nodes.iter().filter(|(_, at)| **at >= judged_at).map(|(slot, _)| slot);
+        if self.everything || nodes().any(could_fit) {
             return Wake::All;
         }
-        if class.own.is_some() && (self.namespaces || self.pods.iter().any(|pod| concerns(state, first, pod))) {
-            return Wake::All;
+        if class.own.is_some() {
+            // A node that comes, goes or is relabelled moves the pods on it, too, from one domain to another.
+            let moved = nodes().next().is_some() || self.namespaces.is_some_and(|at| at >= judged_at);
+            let mut pods = self.pods.iter().filter(|(at, _)| *at >= judged_at);
+            if moved || pods.any(|(_, pod)| concerns(state, first, pod)) {
+                return Wake::All;
+            }
         }
-        if self.freed.iter().any(could_fit) { Wake::First } else { Wake::None }
+        let mut freed = self.freed.iter().filter(|(_, at)| **at >= judged_at).map(|(slot, _)| slot);
+        if freed.any(could_fit) { Wake::First } else { Wake::None }
     }
 }
 

@@ -23,7 +23,14 @@ pub struct Class {
 
 #[derive(Default)]
 pub struct Parked {
-    classes: HashMap<Class, BTreeMap<Order, Arc<Pod>>>,
+    classes: HashMap<Class, Members>,
+}
+
+#[derive(Default)]
+struct Members {
+    pods: BTreeMap<Order, Arc<Pod>>,
+    /// The position in the log at which one of them was last looked at: the answer holds for all.
+    judged_at: usize,
 }
 
 /// How much of a class is worth another look.
@@ -40,32 +47,38 @@ impl Parked {
         self.classes.is_empty()
     }
 
-    pub fn add(&mut self, class: Class, order: Order, pod: Arc<Pod>) {
-        self.classes.entry(class).or_default().insert(order, pod);
+    pub fn add(&mut self, class: Class, order: Order, pod: Arc<Pod>, judged_at: usize) {
+        let members = self.classes.entry(class).or_default();
+        members.pods.insert(order, pod);
+        members.judged_at = judged_at;
+    }
+
+    pub fn judged_at(&self, class: &Class) -> usize {
+        self.classes.get(class).map_or(0, |members| members.judged_at)
     }
 
     pub fn remove(&mut self, class: &Class, order: &Order) {
         if let Some(members) = self.classes.get_mut(class) {
-            members.remove(order);
-            if members.is_empty() {
+            members.pods.remove(order);
+            if members.pods.is_empty() {
                 self.classes.remove(class);
             }
         }
     }
 
     pub fn first(&self, class: &Class) -> Option<Key> {
-        self.classes.get(class)?.values().next().map(|pod| pod.key.clone())
+        self.classes.get(class)?.pods.values().next().map(|pod| pod.key.clone())
     }
 
-    /// Those of each class that `judge` wakes, given the class and its first pod.
-    pub fn woken(&self, mut judge: impl FnMut(&Class, &Arc<Pod>) -> Wake) -> BTreeSet<Key> {
+    /// Those of each class that `judge` wakes, given the class, its first pod and when it was judged.
+    pub fn woken(&self, mut judge: impl FnMut(&Class, &Arc<Pod>, usize) -> Wake) -> BTreeSet<Key> {
         let mut keys = BTreeSet::new();
         for (class, members) in &self.classes {
-            let Some(first) = members.values().next() else { continue };
-            match judge(class, first) {
+            let Some(first) = members.pods.values().next() else { continue };
+            match judge(class, first, members.judged_at) {
                 Wake::None => {}
                 Wake::First => drop(keys.insert(first.key.clone())),
-                Wake::All => keys.extend(members.values().map(|pod| pod.key.clone())),
+                Wake::All => keys.extend(members.pods.values().map(|pod| pod.key.clone())),
             }
         }
         keys
