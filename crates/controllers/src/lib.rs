@@ -7,6 +7,7 @@ pub mod cluster_roles;
 pub mod event_expiry;
 pub mod gc;
 pub mod namespaces;
+pub mod node_lifecycle;
 pub mod placement;
 pub mod runtime;
 pub mod service_accounts;
@@ -35,6 +36,8 @@ pub struct Options {
     pub cluster_roles: bool,
     /// Pending pods are bound to nodes.
     pub placement: bool,
+    /// Nodes that fall silent or go away, and the pods on them.
+    pub node_lifecycle: bool,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
     /// Register it to see the work queues.
@@ -51,6 +54,7 @@ impl Default for Options {
             root_ca: None,
             cluster_roles: true,
             placement: true,
+            node_lifecycle: true,
             event_ttl: Some(Duration::from_secs(3600)),
             metrics: QueueMetrics::default(),
         }
@@ -80,6 +84,9 @@ impl Controllers {
         }
         if options.placement {
             placement::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
+        }
+        if options.node_lifecycle {
+            node_lifecycle::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);

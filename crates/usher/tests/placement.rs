@@ -64,6 +64,13 @@ fn situations() -> Vec<Situation> {
 // ---- the two control planes
 
 async fn ours() -> (Client, Handle) {
+    // As beside the real kube-scheduler, nobody else touches nodes.
+    let (client, clock) = server().await;
+    let options = usher_controllers::Options { node_lifecycle: false, ..Default::default() };
+    (client.clone(), Controllers::start(client, clock, options))
+}
+
+async fn server() -> (Client, Clock) {
     let _ = tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_test_writer().try_init();
     let clock = Clock::virtual_from("2026-11-15T00:00:00Z".parse().expect("a time"));
     let pki = Pki::in_memory(&["localhost".to_owned()], clock.now()).expect("keys");
@@ -72,8 +79,7 @@ async fn ours() -> (Client, Handle) {
     let server = Server::new(store, clock.clone(), Ids::seeded(7), Options::default(), keys);
     server.bootstrap().await.expect("bootstrap");
     let client = Client::new(server.service_as(User::new("tester", &[MASTERS])), "default");
-    let handle = Controllers::start(client.clone(), clock, usher_controllers::Options::default());
-    (client, handle)
+    (client, clock)
 }
 
 struct Scheduler(Child);
@@ -305,4 +311,182 @@ async fn every_situation_comes_out_the_same_with_the_real_kube_scheduler() {
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a cluster");
     play_all(&Client::try_from(config).expect("a client")).await;
+}
+
+// ---- when the world changes
+
+const NAMESPACE: &str = "default";
+
+async fn started() -> (Client, Clock, Handle) {
+    let (client, clock) = server().await;
+    let handle = Controllers::start(client.clone(), clock.clone(), usher_controllers::Options::default());
+    let accounts = Api::<k8s_openapi::api::core::v1::ServiceAccount>::namespaced(client.clone(), NAMESPACE);
+    wait_for("service account", async || accounts.get("default").await.map_err(|e| e.to_string())).await;
+    (client, clock, handle)
+}
+
+fn line(name: &str, cpu: u32, spec: Value) -> PodLine {
+    let becomes = Becomes { on: None, says: None, nominated: None };
+    PodLine { name: name.to_owned(), labels: Value::Null, cpu: Some(cpu), spec, becomes, ends: Vec::new() }
+}
+
+async fn create(client: &Client, name: &str, cpu: u32, spec: Value) {
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    pods.create(&Default::default(), &pod(&line(name, cpu, spec))).await.expect("create a pod");
+}
+
+/// Waits for where the pod is, or for the reason of its condition.
+async fn until(client: &Client, name: &str, expected: &str) {
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    wait_for(name, async || {
+        let pod = pods.get(name).await.map_err(|e| e.to_string())?;
+        let is = match pod.spec.as_ref().and_then(|s| s.node_name.clone()) {
+            Some(node) => node,
+            None => condition(&pod).map(|(_, reason, _)| reason).unwrap_or_default(),
+        };
+        (is == expected).then_some(()).ok_or(format!("is {is}, not {expected}"))
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_pod_is_placed_when_something_that_helps_happens() {
+    let (client, _, handle) = started().await;
+    let nodes = Api::<Node>::all(client.clone());
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    let merge = |patch: Value| Patch::Merge(patch);
+    create(&client, "first", 3, json!({})).await;
+    until(&client, "first", "Unschedulable").await;
+    create_node(&client, &json!({"name": "a"})).await;
+    until(&client, "first", "a").await;
+
+    create(&client, "gated", 1, json!({"schedulingGates": [{"name": "example.com/later"}]})).await;
+    until(&client, "gated", "SchedulingGated").await;
+    let open = json!({"spec": {"schedulingGates": null}});
+    pods.patch("gated", &PatchParams::default(), &merge(open)).await.expect("take the gate away");
+    until(&client, "gated", "a").await;
+
+    create(&client, "second", 1, json!({})).await;
+    until(&client, "second", "Unschedulable").await;
+    pods.patch_status("gated", &PatchParams::default(), &merge(json!({"status": {"phase": "Succeeded"}}))).await.expect("end");
+    until(&client, "second", "a").await;
+
+    create(&client, "third", 3, json!({})).await;
+    until(&client, "third", "Unschedulable").await;
+    pods.delete("first", &DeleteParams::default().grace_period(0)).await.expect("delete");
+    until(&client, "third", "a").await;
+
+    create(&client, "labelled", 1, json!({"nodeSelector": {"disk": "ssd"}})).await;
+    create_node(&client, &json!({"name": "b", "unschedulable": true})).await;
+    until(&client, "labelled", "Unschedulable").await;
+    nodes.patch("b", &PatchParams::default(), &merge(json!({"metadata": {"labels": {"disk": "ssd"}}}))).await.expect("label");
+    nodes.patch("b", &PatchParams::default(), &merge(json!({"spec": {"unschedulable": null}}))).await.expect("uncordon");
+    until(&client, "labelled", "b").await;
+    handle.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarts_never_overcommit_a_node_and_lose_no_pod() {
+    let (client, clock, mut handle) = started().await;
+    for i in 0..5 {
+        create_node(&client, &json!({"name": format!("n{i}")})).await;
+    }
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    for i in 0..30 {
+        create(&client, &format!("p{i}"), 1, json!({})).await;
+        if i % 7 == 3 {
+            handle.stop().await;
+            handle = Controllers::start(client.clone(), clock.clone(), usher_controllers::Options::default());
+        }
+    }
+    wait_for("every pod is placed or told why not", async || {
+        let (mut on, mut waiting) = (std::collections::BTreeMap::<String, usize>::new(), 0);
+        for pod in pods.list(&ListParams::default()).await.expect("pods") {
+            match pod.spec.as_ref().and_then(|s| s.node_name.clone()) {
+                Some(node) => *on.entry(node).or_default() += 1,
+                None if condition(&pod).is_some_and(|(_, reason, _)| reason == "Unschedulable") => waiting += 1,
+                None => return Err("not yet decided".to_owned()),
+            }
+        }
+        assert!(on.values().all(|count| *count <= 4), "{on:?}");
+        let placed = on.values().sum::<usize>();
+        (placed == 20 && waiting == 10).then_some(()).ok_or(format!("{placed} placed, {waiting} waiting"))
+    })
+    .await;
+    handle.stop().await;
+}
+
+fn ready(node: &Node) -> Option<&str> {
+    let conditions = node.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.as_str())
+}
+
+fn taints(node: &Node) -> Vec<String> {
+    let taints = node.spec.as_ref().and_then(|s| s.taints.clone()).unwrap_or_default();
+    taints.iter().map(|t| format!("{}:{}", t.key.trim_start_matches("node.kubernetes.io/"), t.effect)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_falls_silent_is_tainted_after_40_s_and_its_pods_go_after_300_more() {
+    use k8s_openapi::api::coordination::v1::Lease;
+    let (client, _, handle) = started().await;
+    let namespaces = Api::<k8s_openapi::api::core::v1::Namespace>::all(client.clone());
+    let leases_in = "kube-node-lease";
+    if namespaces.get_opt(leases_in).await.expect("get").is_none() {
+        let object = serde_json::from_value(json!({"metadata": {"name": leases_in}})).expect("json");
+        namespaces.create(&Default::default(), &object).await.expect("a namespace");
+    }
+    let nodes = Api::<Node>::all(client.clone());
+    let pods = Api::<Pod>::namespaced(client.clone(), NAMESPACE);
+    create_node(&client, &json!({"name": "a"})).await;
+    wait_for("no taint", async || {
+        let taints = taints(&nodes.get("a").await.expect("the node"));
+        taints.is_empty().then_some(()).ok_or(format!("{taints:?}"))
+    })
+    .await;
+    create(&client, "p", 1, json!({})).await;
+    until(&client, "p", "a").await;
+    let leases = Api::<Lease>::namespaced(client.clone(), leases_in);
+    let lease = |at: &str| json!({"metadata": {"name": "a"}, "spec": {"holderIdentity": "a", "renewTime": at}});
+    let first = serde_json::from_value(lease("2026-11-15T00:00:00.000000Z")).expect("a lease");
+    leases.create(&Default::default(), &first).await.expect("create a lease");
+    sleep(Duration::from_secs(30)).await;
+    leases.patch("a", &PatchParams::default(), &Patch::Merge(lease("2026-11-15T00:00:30.000000Z"))).await.expect("renew");
+    let renewed = Instant::now();
+    sleep(Duration::from_secs(35)).await;
+    assert_eq!(ready(&nodes.get("a").await.expect("the node")), Some("True"), "renewed 35 s ago");
+    wait_for("unreachable", async || {
+        let node = nodes.get("a").await.expect("the node");
+        let expected = ["unreachable:NoSchedule", "unreachable:NoExecute"];
+        (ready(&node) == Some("Unknown") && taints(&node) == expected).then_some(()).ok_or(format!("{:?}", taints(&node)))
+    })
+    .await;
+    assert!((40..42).contains(&renewed.elapsed().as_secs()), "{:?}", renewed.elapsed());
+    sleep(Duration::from_secs(295)).await;
+    assert!(pods.get("p").await.expect("the pod").metadata.deletion_timestamp.is_none(), "tolerated for 300 s");
+    wait_for("eviction", async || {
+        let pod = pods.get("p").await.map_err(|e| e.to_string())?;
+        let conditions = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+        let why = conditions.iter().find(|c| c.type_ == "DisruptionTarget").and_then(|c| c.reason.clone());
+        let told = events(&client, NAMESPACE, "p", "TaintManagerEviction").await;
+        let all = pod.metadata.deletion_timestamp.is_some()
+            && why.as_deref() == Some("DeletionByTaintManager")
+            && told == ["Marking for deletion Pod default/p"];
+        all.then_some(()).ok_or(format!("{why:?} {told:?}"))
+    })
+    .await;
+    // Times in objects have whole seconds.
+    assert!((339..345).contains(&renewed.elapsed().as_secs()), "{:?}", renewed.elapsed());
+
+    nodes.delete("a", &DeleteParams::default()).await.expect("delete the node");
+    let deleted = Instant::now();
+    sleep(Duration::from_secs(35)).await;
+    pods.get("p").await.expect("the node may come back");
+    wait_for("the pod is gone with its node", async || match pods.get_opt("p").await {
+        Ok(None) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })
+    .await;
+    assert!((40..45).contains(&deleted.elapsed().as_secs()), "{:?}", deleted.elapsed());
+    handle.stop().await;
 }
