@@ -12,8 +12,10 @@ use usher_controllers::placement::model::{Lowering, lower};
 fn node(i: usize) -> Node {
     let labels = json!({"kubernetes.io/hostname": format!("n{i:05}"), "zone": format!("z{}", i % 10)});
     let has = json!({"cpu": "32", "memory": "128Gi", "pods": "110"});
-    serde_json::from_value(json!({"metadata": {"name": format!("n{i:05}"), "labels": labels}, "status": {"allocatable": has}}))
-        .expect("a node")
+    serde_json::from_value(
+        json!({"metadata": {"name": format!("n{i:05}"), "labels": labels}, "status": {"allocatable": has}}),
+    )
+    .expect("a node")
 }
 
 fn pod(i: usize, cpu_milli: usize, labels: Value, spec: Value) -> Pod {
@@ -35,12 +37,18 @@ fn main() {
         ("every pod its own shape", |i| pod(i, 100 + i, json!({}), json!({}))),
         ("preferred node affinity", |i| {
             let term = json!({"weight": 10, "preference": {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z3"]}]}});
-            pod(i, 500, json!({}), json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}))
+            pod(
+                i,
+                500,
+                json!({}),
+                json!({"affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}),
+            )
         }),
         ("apart by host, groups of 20", |i| {
             let app = format!("a{}", i / 20);
             let term = json!({"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"});
-            let spec = json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
+            let spec =
+                json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}});
             pod(i, 500, json!({"app": app}), spec)
         }),
         ("spread over zones", |i| {

@@ -97,7 +97,11 @@ fn pod(name: &str) -> (&'static str, Value) {
     ("/api/v1/namespaces/default/pods", pod)
 }
 
-async fn create_all(client: &Client, count: usize, make: impl Fn(usize) -> (&'static str, Value) + Clone + Send + 'static) {
+async fn create_all(
+    client: &Client,
+    count: usize,
+    make: impl Fn(usize) -> (&'static str, Value) + Clone + Send + 'static,
+) {
     let next = Arc::new(AtomicUsize::new(0));
     let worker = |_| {
         let (client, next, make) = (client.clone(), next.clone(), make.clone());

@@ -180,7 +180,11 @@ async fn settle(client: &Client, namespace: &str, line: &PodLine) -> Vec<String>
         let nominated = pod.status.as_ref().and_then(|s| s.nominated_node_name.as_ref());
         match condition(&pod) {
             Some((status, ..)) if status == "True" => Ok(pod),
-            Some((_, reason, _)) if reason == "Unschedulable" && (line.becomes.nominated.is_none() || nominated.is_some()) => Ok(pod),
+            Some((_, reason, _))
+                if reason == "Unschedulable" && (line.becomes.nominated.is_none() || nominated.is_some()) =>
+            {
+                Ok(pod)
+            }
             other => Err(format!("{other:?}")),
         }
     })
@@ -250,7 +254,9 @@ async fn end_victims(client: &Client, namespace: &str, line: &PodLine) {
 async fn priority_classes(client: &Client) {
     let classes = Api::<PriorityClass>::all(client.clone());
     let policy = |never: bool| if never { "Never" } else { "PreemptLowerPriority" };
-    for (name, value, never) in [("low", 10, false), ("middle", 100, false), ("high", 1000, false), ("polite", 1000, true)] {
+    for (name, value, never) in
+        [("low", 10, false), ("middle", 100, false), ("high", 1000, false), ("polite", 1000, true)]
+    {
         let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": policy(never)});
         classes.create(&Default::default(), &serde_json::from_value(class).expect("a class")).await.expect("create");
     }
@@ -368,7 +374,9 @@ async fn a_waiting_pod_is_placed_when_something_that_helps_happens() {
 
     create(&client, "second", 1, json!({})).await;
     until(&client, "second", "Unschedulable").await;
-    pods.patch_status("gated", &PatchParams::default(), &merge(json!({"status": {"phase": "Succeeded"}}))).await.expect("end");
+    pods.patch_status("gated", &PatchParams::default(), &merge(json!({"status": {"phase": "Succeeded"}})))
+        .await
+        .expect("end");
     until(&client, "second", "a").await;
 
     create(&client, "third", 3, json!({})).await;
@@ -379,8 +387,14 @@ async fn a_waiting_pod_is_placed_when_something_that_helps_happens() {
     create(&client, "labelled", 1, json!({"nodeSelector": {"disk": "ssd"}})).await;
     create_node(&client, &json!({"name": "b", "unschedulable": true})).await;
     until(&client, "labelled", "Unschedulable").await;
-    nodes.patch("b", &PatchParams::default(), &merge(json!({"metadata": {"labels": {"disk": "ssd"}}}))).await.expect("label");
-    nodes.patch("b", &PatchParams::default(), &merge(json!({"spec": {"unschedulable": null}}))).await.expect("uncordon");
+    nodes
+        .patch("b", &PatchParams::default(), &merge(json!({"metadata": {"labels": {"disk": "ssd"}}})))
+        .await
+        .expect("label");
+    nodes
+        .patch("b", &PatchParams::default(), &merge(json!({"spec": {"unschedulable": null}})))
+        .await
+        .expect("uncordon");
     until(&client, "labelled", "b").await;
     handle.stop().await;
 }
@@ -451,14 +465,19 @@ async fn a_node_that_falls_silent_is_tainted_after_40_s_and_its_pods_go_after_30
     let first = serde_json::from_value(lease("2026-11-15T00:00:00.000000Z")).expect("a lease");
     leases.create(&Default::default(), &first).await.expect("create a lease");
     sleep(Duration::from_secs(30)).await;
-    leases.patch("a", &PatchParams::default(), &Patch::Merge(lease("2026-11-15T00:00:30.000000Z"))).await.expect("renew");
+    leases
+        .patch("a", &PatchParams::default(), &Patch::Merge(lease("2026-11-15T00:00:30.000000Z")))
+        .await
+        .expect("renew");
     let renewed = Instant::now();
     sleep(Duration::from_secs(35)).await;
     assert_eq!(ready(&nodes.get("a").await.expect("the node")), Some("True"), "renewed 35 s ago");
     wait_for("unreachable", async || {
         let node = nodes.get("a").await.expect("the node");
         let expected = ["unreachable:NoSchedule", "unreachable:NoExecute"];
-        (ready(&node) == Some("Unknown") && taints(&node) == expected).then_some(()).ok_or(format!("{:?}", taints(&node)))
+        (ready(&node) == Some("Unknown") && taints(&node) == expected)
+            .then_some(())
+            .ok_or(format!("{:?}", taints(&node)))
     })
     .await;
     assert!((40..42).contains(&renewed.elapsed().as_secs()), "{:?}", renewed.elapsed());

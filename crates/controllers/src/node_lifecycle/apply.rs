@@ -82,18 +82,20 @@ impl Lives {
     async fn listen(&self, mut signals: Signals, nodes: WorkQueue<Key>, pods: WorkQueue<Key>) {
         while let Some(signal) = signals.recv().await {
             match signal {
-                Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) => match resource.id.plural.as_str() {
-                    "nodes" => {
-                        nodes.add(meta.key());
-                        self.by_node.get(&meta.name).iter().for_each(|pod| pods.add(key_of(pod)));
+                Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) => {
+                    match resource.id.plural.as_str() {
+                        "nodes" => {
+                            nodes.add(meta.key());
+                            self.by_node.get(&meta.name).iter().for_each(|pod| pods.add(key_of(pod)));
+                        }
+                        "pods" => pods.add(meta.key()),
+                        _ if *meta.namespace == *LEASES => {
+                            self.heard.lock().insert(meta.name.clone(), Instant::now());
+                            nodes.add(Key::new("", &meta.name));
+                        }
+                        _ => {}
                     }
-                    "pods" => pods.add(meta.key()),
-                    _ if *meta.namespace == *LEASES => {
-                        self.heard.lock().insert(meta.name.clone(), Instant::now());
-                        nodes.add(Key::new("", &meta.name));
-                    }
-                    _ => {}
-                },
+                }
                 Signal::Synced(resource) if resource.id.is("", "nodes") => {
                     *self.listed.lock() = true;
                     self.pods.all().into_iter().for_each(|(key, _)| pods.add(key));

@@ -83,8 +83,7 @@ pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         _ => false,
     };
     let is = |taint: &Taint, (key, effect): &(&str, &str)| taint.key == *key && taint.effect == *effect;
-    let mut new: Vec<Taint> =
-        old.iter().filter(|t| !ours(t) || wanted.iter().any(|w| is(t, w))).cloned().collect();
+    let mut new: Vec<Taint> = old.iter().filter(|t| !ours(t) || wanted.iter().any(|w| is(t, w))).cloned().collect();
     for want in &wanted {
         if !new.iter().any(|taint| is(taint, want)) {
             let (key, effect) = (want.0.to_string(), want.1.to_string());
@@ -140,7 +139,8 @@ mod tests {
 
     fn node(ready: &str, taints: Value) -> Node {
         let conditions = if ready.is_empty() { json!([]) } else { json!([{"type": "Ready", "status": ready}]) };
-        let object = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": conditions}});
+        let object =
+            json!({"metadata": {"name": "n"}, "spec": {"taints": taints}, "status": {"conditions": conditions}});
         serde_json::from_value(object).unwrap()
     }
 
@@ -185,7 +185,10 @@ mod tests {
     #[test]
     fn a_pod_stays_as_long_as_it_tolerates_all_taints() {
         let added = "2026-01-01T00:59:00Z";
-        let tainted = node("Unknown", json!([{"key": "a", "effect": "NoExecute", "timeAdded": added}, {"key": "b", "effect": "NoSchedule"}]));
+        let tainted = node(
+            "Unknown",
+            json!([{"key": "a", "effect": "NoExecute", "timeAdded": added}, {"key": "b", "effect": "NoSchedule"}]),
+        );
         let cases = [
             (json!([]), Some(0)),
             (json!([{"operator": "Exists"}]), None),

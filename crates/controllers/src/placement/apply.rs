@@ -61,10 +61,19 @@ pub(crate) fn start(client: Client, clock: Clock, watches: &Watches, tasks: &Tas
 
 /// What became of a write.
 enum Answer {
-    Refused { pod: Key, uid: Arc<str>, retry: bool },
+    Refused {
+        pod: Key,
+        uid: Arc<str>,
+        retry: bool,
+    },
     /// A victim lives on; the pod that wanted its place tries again.
-    Spared { victim: Key, preemptor: Key },
-    Bound { pod: Key },
+    Spared {
+        victim: Key,
+        preemptor: Key,
+    },
+    Bound {
+        pod: Key,
+    },
 }
 
 struct Shell {

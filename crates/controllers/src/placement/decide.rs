@@ -526,4 +526,3 @@ fn concerns(state: &State, pod: &Pod, other: &Pod) -> bool {
     let by_other = |term: &Arc<super::model::PodTerm>| state.meant(term, pod);
     by_own || other.shape.links.as_deref().is_some_and(|links| links.anti_affinity.iter().any(by_other))
 }
-

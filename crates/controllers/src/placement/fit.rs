@@ -155,7 +155,8 @@ fn check_resources(shape: &Shape, allocatable: &Allocatable, room: &Room) -> Res
 
 /// [`check_room`] without the reasons.
 pub fn has_room(shape: &Shape, allocatable: &Allocatable, room: &Room) -> bool {
-    let enough = |wanted: i64, offered: i64, used: i128| wanted <= 0 || i128::from(wanted) <= i128::from(offered) - used;
+    let enough =
+        |wanted: i64, offered: i64, used: i128| wanted <= 0 || i128::from(wanted) <= i128::from(offered) - used;
     let (requests, used) = (&shape.requests, &room.used);
     (room.pods as i128) < i128::from(allocatable.pods)
         && enough(requests.cpu_milli, allocatable.cpu_milli, used.cpu_milli)

@@ -69,7 +69,9 @@ impl Index {
             Some(changes) => {
                 let mut last = None;
                 for change in changes {
-                    let (Change::Node(slot) | Change::Placed(slot, _) | Change::Gone(slot, _)) = change else { continue };
+                    let (Change::Node(slot) | Change::Placed(slot, _) | Change::Gone(slot, _)) = change else {
+                        continue;
+                    };
                     if last != Some(*slot) {
                         self.update(state, regards, shape, *slot);
                         last = Some(*slot);

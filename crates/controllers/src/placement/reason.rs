@@ -11,9 +11,15 @@ use super::fit::Mismatch;
 pub enum Unfit {
     NoNodes,
     /// The node names that the pod's affinity asks for exclude each other; nobody is preempted for it.
-    Conflict { nodes: usize },
+    Conflict {
+        nodes: usize,
+    },
     /// What each node lacks.
-    Nodes { nodes: usize, lacks: BTreeMap<Mismatch, usize>, preemption: Preemption },
+    Nodes {
+        nodes: usize,
+        lacks: BTreeMap<Mismatch, usize>,
+        preemption: Preemption,
+    },
 }
 
 /// What preemption came to.
@@ -24,8 +30,14 @@ pub enum Preemption {
     /// Pods that it preempted before are still ending.
     Waiting,
     /// No pods whose end would help, node by node.
-    Useless { nodes: usize, because: BTreeMap<Hindrance, usize> },
-    Found { node: String, victims: usize },
+    Useless {
+        nodes: usize,
+        because: BTreeMap<Hindrance, usize>,
+    },
+    Found {
+        node: String,
+        victims: usize,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

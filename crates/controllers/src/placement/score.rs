@@ -25,7 +25,8 @@ fn least_allocated(shape: &Shape, node: &Node, room: &Room) -> i64 {
     let cpu = (room.nonzero_cpu_milli + i128::from(shape.nonzero_cpu_milli), node.allocatable.cpu_milli);
     let memory = (room.nonzero_memory + i128::from(shape.nonzero_memory), node.allocatable.memory);
     let offered = [cpu, memory].into_iter().filter(|(_, capacity)| *capacity > 0);
-    let (sum, weight) = offered.fold((0, 0), |(sum, n), (requested, capacity)| (sum + free(requested, capacity), n + 1));
+    let (sum, weight) =
+        offered.fold((0, 0), |(sum, n), (requested, capacity)| (sum + free(requested, capacity), n + 1));
     if weight == 0 { 0 } else { sum / weight }
 }
 

@@ -190,10 +190,18 @@ fn the_least_important_is_preempted_and_nobody_twice() {
     world.add("same", 1, priority(9));
     assert_eq!(world.decide(), ["same:ends middle"], "the room of `low` is for `high`");
     let leaving = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"nodeName": "a"}});
-    world.add("low", 1, { let mut p = priority(1); merge(&mut p, &leaving); p });
+    world.add("low", 1, {
+        let mut p = priority(1);
+        merge(&mut p, &leaving);
+        p
+    });
     assert!(world.decide().is_empty(), "that it is leaving gives no room yet");
     world.remove("low");
-    assert_eq!(world.decide(), ["high:waits", "same:waits"], "as long as both wait for the node, it needs room for both");
+    assert_eq!(
+        world.decide(),
+        ["high:waits", "same:waits"],
+        "as long as both wait for the node, it needs room for both"
+    );
     world.add("rival", 1, priority(5));
     assert_eq!(world.decide(), ["rival:ends middle"], "once `middle` is gone there is room for all three");
     world.remove("middle");
@@ -247,7 +255,8 @@ fn anti_affinity_wakes_those_whose_rival_went() {
 
 #[test]
 fn words_are_sorted_with_their_counts_as_text() {
-    let lacks = BTreeMap::from([(Mismatch::Taint, 2), (Mismatch::Insufficient("cpu".into()), 10), (Mismatch::TooManyPods, 9)]);
+    let lacks =
+        BTreeMap::from([(Mismatch::Taint, 2), (Mismatch::Insufficient("cpu".into()), 10), (Mismatch::TooManyPods, 9)]);
     let unfit = Unfit::Nodes { nodes: 20, lacks, preemption: Preemption::Never };
     let expected = "0/20 nodes are available: 10 Insufficient cpu, 2 node(s) had untolerated taint(s), 9 Too many pods. \
         preemption: not eligible due to preemptionPolicy=Never.";
@@ -270,7 +279,8 @@ impl Naive {
 
     fn lacks(&self, node: &Node, pod: &Pod) -> Vec<Mismatch> {
         let aim = &pod.shape.aim;
-        let cordon = Taint { key: "node.kubernetes.io/unschedulable".into(), value: "".into(), effect: Effect::NoSchedule };
+        let cordon =
+            Taint { key: "node.kubernetes.io/unschedulable".into(), value: "".into(), effect: Effect::NoSchedule };
         if node.unschedulable && !aim.tolerates(&cordon) {
             return vec![Mismatch::Unschedulable];
         }
@@ -280,7 +290,8 @@ impl Naive {
         if !aim.node_selector.iter().all(|r| r.matches(&node.labels)) {
             return vec![Mismatch::NodeAffinity];
         }
-        let taken = |port: &super::model::Port| self.on(&node.name).any(|o| o.shape.ports.iter().any(|p| p.conflicts(port)));
+        let taken =
+            |port: &super::model::Port| self.on(&node.name).any(|o| o.shape.ports.iter().any(|p| p.conflicts(port)));
         if pod.shape.ports.iter().any(taken) {
             return vec![Mismatch::Ports];
         }
@@ -302,7 +313,8 @@ impl Naive {
     fn lacks_by_others(&self, node: &Node, pod: &Pod) -> Option<Mismatch> {
         let none = BTreeMap::new();
         let others = || self.placed.values().filter_map(|(other, on)| Some((other, self.nodes.get(on)?)));
-        let near = |key: &str, other: &Node| node.labels.contains_key(key) && node.labels.get(key) == other.labels.get(key);
+        let near =
+            |key: &str, other: &Node| node.labels.contains_key(key) && node.labels.get(key) == other.labels.get(key);
         if let Some(links) = pod.shape.links.as_deref() {
             for spread in &links.spread {
                 let selector = spread.selector.as_ref().expect("a selector");
@@ -382,8 +394,10 @@ fn wants(app: u8, kind: u8, zone: u8) -> Value {
         1 => json!({"tolerations": [{"operator": "Exists"}]}),
         2 => json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}),
         3 => json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}}),
-        4 => json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
-            "labelSelector": {"matchLabels": {"app": app.to_string()}}}]}),
+        4 => {
+            json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app.to_string()}}}]})
+        }
         5 => json!({"containers": [{"name": "c", "image": "i", "ports": [{"containerPort": 1, "hostPort": 1}]}]}),
         _ => json!({}),
     };

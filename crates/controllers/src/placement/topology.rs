@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::fit::{Mismatch, Misfit, Regards};
+use super::fit::{Misfit, Mismatch, Regards};
 use super::model::{Links, Pod, Shape, Spread};
 use super::score;
 use super::state::{Change, Domain, KeyId, NOWHERE, Slot, State};

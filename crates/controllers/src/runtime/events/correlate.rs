@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn events_of_one_instant_have_names_of_their_own() {
         let (mut jobs, mut pods) = (Correlator::of("job-controller"), Correlator::of("default-scheduler"));
-        let mut name = |from: &mut Correlator, message: &str| from.admit(note("x", message), at(0)).unwrap().name;
+        let name = |from: &mut Correlator, message: &str| from.admit(note("x", message), at(0)).unwrap().name;
         let names = [name(&mut jobs, "a"), name(&mut jobs, "b"), name(&mut pods, "a"), name(&mut pods, "b")];
         assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 4, "{names:?}");
     }
