@@ -8,6 +8,8 @@ pub mod event_expiry;
 pub mod gc;
 pub mod job;
 pub mod namespaces;
+pub mod node_lifecycle;
+pub mod placement;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
@@ -34,6 +36,10 @@ pub struct Options {
     /// The certificate authority to publish in every namespace, in PEM.
     pub root_ca: Option<String>,
     pub cluster_roles: bool,
+    /// Pending pods are bound to nodes.
+    pub placement: bool,
+    /// Nodes that fall silent or go away, and the pods on them.
+    pub node_lifecycle: bool,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
     /// Jobs get their pods, and end.
@@ -55,6 +61,8 @@ impl Default for Options {
             service_accounts: true,
             root_ca: None,
             cluster_roles: true,
+            placement: true,
+            node_lifecycle: true,
             event_ttl: Some(Duration::from_secs(3600)),
             job: Some(job::Options::default()),
             ttl_after_finished: true,
@@ -90,6 +98,12 @@ impl Controllers {
         }
         if options.ttl_after_finished {
             ttl_after_finished::start(client.clone(), clock.clone(), &options.job_metrics, &watches, &tasks, metrics);
+        }
+        if options.placement {
+            placement::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
+        }
+        if options.node_lifecycle {
+            node_lifecycle::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);
