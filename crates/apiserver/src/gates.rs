@@ -9,6 +9,8 @@ pub struct Gates {
     pub mutable_directives_when_suspended: bool,
     /// KEP-5440: the resources of a suspended Job may change.
     pub mutable_resources_when_suspended: bool,
+    /// KEP-4026: a CronJob's Jobs say when they were meant to run.
+    pub scheduled_annotation: bool,
 }
 
 impl Default for Gates {
@@ -17,6 +19,7 @@ impl Default for Gates {
             mutable_directives: true,
             mutable_directives_when_suspended: true,
             mutable_resources_when_suspended: true,
+            scheduled_annotation: true,
         }
     }
 }
@@ -25,12 +28,15 @@ impl Default for Gates {
 type Select = fn(&mut Gates) -> &mut bool;
 
 /// The spellings of each gate, the seeds' first.
-const NAMES: [(&str, Select); 5] = [
+const NAMES: [(&str, Select); 8] = [
     ("MutableSchedulingDirectivesForJobs", |g| &mut g.mutable_directives),
     ("JobMutableNodeSchedulingDirectives", |g| &mut g.mutable_directives),
     ("MutableSchedulingDirectivesForSuspendedJobs", |g| &mut g.mutable_directives_when_suspended),
     ("MutableJobPodResourcesForSuspendedJobs", |g| &mut g.mutable_resources_when_suspended),
     ("MutablePodResourcesForSuspendedJobs", |g| &mut g.mutable_resources_when_suspended),
+    ("JobScheduledAnnotation", |g| &mut g.scheduled_annotation),
+    ("JobsScheduledAnnotation", |g| &mut g.scheduled_annotation),
+    ("CronJobsScheduledAnnotation", |g| &mut g.scheduled_annotation),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +91,14 @@ mod tests {
         assert_eq!(seed, released);
         assert!(!seed.mutable_resources_when_suspended);
         assert_eq!(Gates::parse("").unwrap(), Gates::default());
+    }
+
+    #[test]
+    fn the_annotation_of_scheduled_jobs_has_three_spellings() {
+        for name in ["JobScheduledAnnotation", "JobsScheduledAnnotation", "CronJobsScheduledAnnotation"] {
+            let off = Gates::parse(&format!("{name}=false")).unwrap();
+            assert_eq!(off, Gates { scheduled_annotation: false, ..Gates::default() }, "{name}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Nothing here polls: without changes and without anything due there is no work and no timer, also in virtual time.
 
 pub mod cluster_roles;
+pub mod cronjob;
 pub mod event_expiry;
 pub mod gc;
 pub mod namespaces;
@@ -32,6 +33,9 @@ pub struct Options {
     /// The certificate authority to publish in every namespace, in PEM.
     pub root_ca: Option<String>,
     pub cluster_roles: bool,
+    /// CronJobs, and how they are run; `None` where somebody else runs them.
+    pub cronjob: Option<cronjob::Policy>,
+    pub cronjob_metrics: cronjob::Metrics,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
     /// Register it to see the work queues.
@@ -47,6 +51,8 @@ impl Default for Options {
             service_accounts: true,
             root_ca: None,
             cluster_roles: true,
+            cronjob: Some(cronjob::Policy::default()),
+            cronjob_metrics: cronjob::Metrics::default(),
             event_ttl: Some(Duration::from_secs(3600)),
             metrics: QueueMetrics::default(),
         }
@@ -73,6 +79,10 @@ impl Controllers {
         }
         if let Some(root_ca) = options.root_ca {
             service_accounts::start_root_ca(client.clone(), root_ca, &watches, &tasks, metrics);
+        }
+        if let Some(policy) = options.cronjob {
+            let (client, clock) = (client.clone(), clock.clone());
+            cronjob::start(client, clock, &watches, &tasks, metrics, policy, options.cronjob_metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);
