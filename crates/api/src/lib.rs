@@ -3,5 +3,6 @@
 pub mod crd;
 pub mod field;
 pub mod kueue;
+pub mod cron;
 pub mod names;
 pub mod quantity;

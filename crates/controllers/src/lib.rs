@@ -4,6 +4,7 @@
 //! Nothing here polls: without changes and without anything due there is no work and no timer, also in virtual time.
 
 pub mod cluster_roles;
+pub mod cronjob;
 pub mod event_expiry;
 pub mod gc;
 pub mod job;
@@ -40,6 +41,9 @@ pub struct Options {
     pub placement: bool,
     /// Nodes that fall silent or go away, and the pods on them.
     pub node_lifecycle: bool,
+    /// CronJobs, and how they are run; `None` where somebody else runs them.
+    pub cronjob: Option<cronjob::Policy>,
+    pub cronjob_metrics: cronjob::Metrics,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
     /// Jobs get their pods, and end.
@@ -63,6 +67,8 @@ impl Default for Options {
             cluster_roles: true,
             placement: true,
             node_lifecycle: true,
+            cronjob: Some(cronjob::Policy::default()),
+            cronjob_metrics: cronjob::Metrics::default(),
             event_ttl: Some(Duration::from_secs(3600)),
             job: Some(job::Options::default()),
             ttl_after_finished: true,
@@ -104,6 +110,10 @@ impl Controllers {
         }
         if options.node_lifecycle {
             node_lifecycle::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
+        }
+        if let Some(policy) = options.cronjob {
+            let (client, clock) = (client.clone(), clock.clone());
+            cronjob::start(client, clock, &watches, &tasks, metrics, policy, options.cronjob_metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);

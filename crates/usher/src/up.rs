@@ -11,7 +11,8 @@ use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
-use usher_controllers::{self as controllers, Controllers, Handle};
+use usher_apiserver::gates::Gates;
+use usher_controllers::{self as controllers, Controllers, Handle, cronjob};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -107,7 +108,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         let server = server.clone();
         async move { server.compact_by_age(HISTORY).await }
     });
-    let controllers = start_controllers(&server, pki.ca_pem);
+    let controllers = start_controllers(&server, pki.ca_pem, &config.gates);
     say_ready(&url, &config);
     signals.wait().await;
     tracing::info!("stopping");
@@ -120,10 +121,13 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
 }
 
 /// The controllers call the API in process, as a member of `system:masters`.
-fn start_controllers(server: &Server, ca_pem: String) -> Handle {
+fn start_controllers(server: &Server, ca_pem: String, gates: &Gates) -> Handle {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
-    let options = controllers::Options { root_ca: Some(ca_pem), ..controllers::Options::default() };
+    let cronjob = cronjob::Policy { annotate: gates.scheduled_annotation, local: jiff::tz::TimeZone::system() };
+    let options =
+        controllers::Options { root_ca: Some(ca_pem), cronjob: Some(cronjob), ..controllers::Options::default() };
     server.metrics().register(|registry| options.metrics.register(registry));
+    server.metrics().register(|registry| options.cronjob_metrics.register(registry));
     Controllers::start(client, server.clock().clone(), options)
 }
 

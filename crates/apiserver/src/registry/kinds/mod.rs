@@ -3,7 +3,6 @@
 pub mod at;
 pub mod common;
 pub mod config_map;
-pub mod cron_schedule;
 pub mod cronjob;
 pub mod custom_resource_definition;
 mod describe;
