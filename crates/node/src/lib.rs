@@ -40,6 +40,7 @@ mod probes;
 mod record;
 mod register;
 pub mod shim;
+pub mod sim;
 mod status;
 mod view;
 mod volumes;

@@ -16,7 +16,7 @@ use crate::status::whole_seconds;
 /// As many pods as a node takes by default.
 const MAX_PODS: i64 = 110;
 /// The version of Kubernetes whose behaviour is imitated.
-const KUBELET_VERSION: &str = "v1.37.0";
+pub const KUBELET_VERSION: &str = "v1.37.0";
 
 #[derive(Clone, Debug)]
 pub struct Machine {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
@@ -67,14 +67,27 @@ impl Registration {
         let params = PostParams { field_manager: Some("kubelet".to_owned()), ..PostParams::default() };
         match api.create(&params, &node).await {
             // The status of what is created comes by its own request.
-            Ok(_) => self.report().await,
+            Ok(_) => {}
             Err(kube::Error::Api(error)) if error.code == 409 => {
                 let labels = serde_json::json!({"metadata": {"labels": node.metadata.labels}});
                 api.patch(&self.name, &patch_params(), &Patch::Strategic(labels)).await?;
-                self.report().await
             }
-            Err(error) => Err(error),
+            Err(error) => return Err(error),
         }
+        self.report().await?;
+        self.untaint(&api).await
+    }
+
+    /// A new node is tainted until it is ready. Where there is no controller that sees to that, it is done here.
+    async fn untaint(&self, api: &Api<Node>) -> Result<(), kube::Error> {
+        let taints = api.get(&self.name).await?.spec.and_then(|s| s.taints).unwrap_or_default();
+        let kept = tolerable(&taints);
+        if kept.len() < taints.len() {
+            let taints = if kept.is_empty() { serde_json::Value::Null } else { serde_json::json!(kept) };
+            let patch = serde_json::json!({"spec": {"taints": taints}});
+            api.patch(&self.name, &patch_params(), &Patch::Merge(patch)).await?;
+        }
+        Ok(())
     }
 
     /// The status, with what conditions say only where it changed.
@@ -107,6 +120,11 @@ impl Registration {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Without the taints of a node that has not reported yet.
+pub fn tolerable(taints: &[Taint]) -> Vec<Taint> {
+    taints.iter().filter(|t| t.key != "node.kubernetes.io/not-ready").cloned().collect()
 }
 
 fn patch_params() -> PatchParams {

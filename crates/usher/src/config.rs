@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 use usher_apiserver::gates::{GateError, Gates};
-use usher_node::User;
+use usher_node::{User, sim};
 
 /// The user who owns nothing, everywhere.
 const NOBODY: u32 = 65534;
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[command(
-    after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n  usher up --node=false\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces"
+    after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n  usher up --node=false --sim-nodes nodes.yaml\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces"
 )]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct UpFlags {
@@ -48,6 +48,9 @@ pub struct UpFlags {
     /// Where pods keep volumes and working directories; --pod-user must be able to get there [default: below /var/lib/usher/pods for root, else <data-dir>/pods]
     #[arg(long, value_name = "DIR")]
     pub pod_dir: Option<PathBuf>,
+    /// Simulate nodes, whose pods only seem to run: a YAML list of {count, name, labels, taints, capacity}
+    #[arg(long, value_name = "FILE")]
+    pub sim_nodes: Option<PathBuf>,
     /// Read these settings from a YAML file; flags win over it
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -65,6 +68,7 @@ pub struct UpConfig {
     pub token_auth_file: Option<PathBuf>,
     /// `None`: this machine is no node.
     pub node: Option<NodeConfig>,
+    pub sim_nodes: Vec<sim::Group>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +95,8 @@ pub enum ConfigError {
     PodUserWithoutRoot,
     #[error("--node-name {name:?} is not a name for a node: {why}")]
     NodeName { name: String, why: String },
+    #[error("--sim-nodes {}: {why}; it is a list like [{{count: 100, name: sim, capacity: {{cpu: 8}}}}]", path.display())]
+    SimNodes { path: PathBuf, why: String },
     #[error("there is no home directory to keep data in; say where with --data-dir")]
     NoHome,
 }
@@ -120,6 +126,7 @@ impl UpConfig {
             gates: Gates::parse(&gates)?,
             token_auth_file: flags.token_auth_file.or(file.token_auth_file),
             node: node.check(&data_dir)?,
+            sim_nodes: flags.sim_nodes.or(file.sim_nodes).map_or(Ok(Vec::new()), |path| read_sim_nodes(&path))?,
             data_dir,
         })
     }
@@ -184,6 +191,12 @@ fn read_file(path: &Path) -> Result<UpFlags, ConfigError> {
         path: path.to_owned(),
         why: e.to_string().lines().next().unwrap_or("").to_owned(),
     })
+}
+
+fn read_sim_nodes(path: &Path) -> Result<Vec<sim::Group>, ConfigError> {
+    let bad = |why: String| ConfigError::SimNodes { path: path.to_owned(), why };
+    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    sim::parse(&text).map_err(bad)
 }
 
 /// `$XDG_DATA_HOME/usher`, or where the platform keeps such things.

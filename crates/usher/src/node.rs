@@ -1,5 +1,6 @@
 //! This machine as a node of `usher up`, and its logs as the API server asks for them.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use futures::future::{BoxFuture, FutureExt};
 use usher_apiserver::Server;
 use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::logs::{LogError, LogRequest, LogSource, LogStream};
+use usher_node::sim::Simulation;
 use usher_node::{LogQuery, Node, Options, StartError, State};
 
 use crate::config::UpConfig;
@@ -16,29 +18,39 @@ use crate::config::UpConfig;
 /// What runs pods.
 pub struct Nodes {
     machine: Option<Node>,
+    simulation: Option<Simulation>,
     /// Where the records of a node are that keeps nothing.
     passing: Option<PathBuf>,
 }
 
-pub async fn start(server: &Server, config: &UpConfig, address: SocketAddr) -> Result<Option<Nodes>, StartError> {
-    let Some(node) = &config.node else { return Ok(None) };
-    let passing = config.in_memory.then(|| std::env::temp_dir().join(format!("usher-node-{}", std::process::id())));
-    if let Some(dir) = &passing {
-        // Of an earlier process with the same number.
-        let _ = std::fs::remove_dir_all(dir);
-    }
-    let options = Options {
-        name: node.name.clone(),
-        state_dir: passing.clone().unwrap_or_else(|| config.data_dir.join("node")),
-        pod_dir: node.pod_dir.clone(),
-        user: node.user.clone(),
-        api_address: Some(reachable(address)),
-        survives: !config.in_memory,
-    };
+pub async fn start(server: &Server, config: &UpConfig, address: SocketAddr) -> Result<Nodes, StartError> {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
-    let machine = Node::start(client, server.clock().clone(), options).await?;
-    server.serve_logs(Arc::new(Logs { machine: Some((machine.name.clone(), machine.state.clone())) }));
-    Ok(Some(Nodes { machine: Some(machine), passing }))
+    let mut nodes = Nodes { machine: None, simulation: None, passing: None };
+    if let Some(node) = &config.node {
+        let passing = config.in_memory.then(|| std::env::temp_dir().join(format!("usher-node-{}", std::process::id())));
+        if let Some(dir) = &passing {
+            // Of an earlier process with the same number.
+            let _ = std::fs::remove_dir_all(dir);
+        }
+        let options = Options {
+            name: node.name.clone(),
+            state_dir: passing.clone().unwrap_or_else(|| config.data_dir.join("node")),
+            pod_dir: node.pod_dir.clone(),
+            user: node.user.clone(),
+            api_address: Some(reachable(address)),
+            survives: !config.in_memory,
+        };
+        nodes.machine = Some(Node::start(client.clone(), server.clock().clone(), options).await?);
+        nodes.passing = passing;
+    }
+    if !config.sim_nodes.is_empty() {
+        nodes.simulation = Some(Simulation::start(client, server.clock().clone(), config.sim_nodes.clone()));
+    }
+    server.serve_logs(Arc::new(Logs {
+        machine: nodes.machine.as_ref().map(|m| (m.name.clone(), m.state.clone())),
+        simulated: nodes.simulation.as_ref().map(Simulation::names).unwrap_or_default(),
+    }));
+    Ok(nodes)
 }
 
 /// An address that a program on this machine can call.
@@ -56,6 +68,9 @@ impl Nodes {
         if let Some(machine) = self.machine {
             machine.stop().await;
         }
+        if let Some(simulation) = self.simulation {
+            simulation.stop().await;
+        }
         if let Some(dir) = self.passing {
             let _ = std::fs::remove_dir_all(dir);
         }
@@ -64,11 +79,16 @@ impl Nodes {
 
 struct Logs {
     machine: Option<(String, State)>,
+    simulated: Arc<HashSet<String>>,
 }
 
 impl LogSource for Logs {
     fn open(&self, request: LogRequest) -> BoxFuture<'_, Result<LogStream, LogError>> {
         async move {
+            if self.simulated.contains(&request.node) {
+                let text = format!("node {} is simulated: its pods run nothing and print nothing\n", request.node);
+                return Ok(futures::stream::once(async { text.into() }).boxed());
+            }
             let Some((_, state)) = self.machine.as_ref().filter(|(name, _)| *name == request.node) else {
                 return Err(LogError::NoSuchNode);
             };

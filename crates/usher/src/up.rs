@@ -109,13 +109,11 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         async move { server.compact_by_age(HISTORY).await }
     });
     let controllers = start_controllers(&server, pki.ca_pem);
-    let node = crate::node::start(&server, &config, address).await?;
+    let nodes = crate::node::start(&server, &config, address).await?;
     say_ready(&url, &config);
     signals.wait().await;
     tracing::info!("stopping");
-    if let Some(node) = node {
-        node.stop().await;
-    }
+    nodes.stop().await;
     controllers.stop().await;
     server.close();
     let _ = serving.await;
