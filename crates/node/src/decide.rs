@@ -95,10 +95,17 @@ fn ending(pod: &Pod, spec: &PodSpec, seen: &Containers, now: Timestamp) -> Optio
         return Some(Ending::Deleted);
     }
     let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    if is_terminal(phase) || is_finished(spec, seen) {
+    if is_terminal(phase) {
         return Some(Ending::Finished);
     }
-    deadline(pod).filter(|at| *at <= now).map(|_| Ending::DeadlineExceeded)
+    let finished = is_finished(spec, seen);
+    match deadline(pod).filter(|at| *at <= now) {
+        // What ended in time ended by itself; what ended later was made to.
+        Some(at) if !finished || seen.values().filter_map(Seen::ended).any(|e| e.finished_at >= at) => {
+            Some(Ending::DeadlineExceeded)
+        }
+        _ => finished.then_some(Ending::Finished),
+    }
 }
 
 fn deadline(pod: &Pod) -> Option<Timestamp> {

@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn listed_keys_go_where_they_are_wanted_with_their_mode() {
         let dir = tempfile::tempdir().unwrap();
-        let item = KeyToPath { key: "a".into(), path: "deep/er".into(), mode: Some(0o400) };
+        let item = KeyToPath { key: "a".into(), path: "deep/er".into(), mode: Some(0o400), ..KeyToPath::default() };
         let mut files = Files::default();
         files.add_keys(data(&[("a", "1"), ("b", "2")]), Some(&[item]), 0o644, false).unwrap();
         files.write(dir.path()).unwrap();
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_key_that_is_missing_is_an_error_unless_optional() {
-        let items = [KeyToPath { key: "a".into(), path: "a".into(), mode: None }];
+        let items = [KeyToPath { key: "a".into(), path: "a".into(), ..KeyToPath::default() }];
         let mut files = Files::default();
         assert!(files.add_keys(data(&[]), Some(&items), 0o644, true).is_ok());
         let error = files.add_keys(data(&[]), Some(&items), 0o644, false).unwrap_err();

@@ -330,11 +330,8 @@ impl Simulated {
     }
 
     fn end_due(&mut self, now: Timestamp) {
-        let due: Vec<(String, i32)> = self
-            .lives()
-            .filter(|(_, ends, _)| *ends <= now)
-            .map(|(name, _, code)| (name.to_owned(), code))
-            .collect();
+        let due: Vec<(String, i32)> =
+            self.lives().filter(|(_, ends, _)| *ends <= now).map(|(name, _, code)| (name.to_owned(), code)).collect();
         for (name, code) in due {
             self.end(&name, code, now);
         }
@@ -460,10 +457,7 @@ impl Call {
     }
 
     /// Makes a call until it is answered; false when the pod is not what it was.
-    async fn insist(
-        &self,
-        request: impl Fn() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> bool {
+    async fn insist(&self, request: impl Fn() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> bool {
         loop {
             let Ok(request) = request() else { return false };
             let answer = {
@@ -493,7 +487,9 @@ mod tests {
 
     #[test]
     fn durations_are_read_as_go_does() {
-        for (text, millis) in [("1s", 1000), ("1m30s", 90_000), ("1.5s", 1500), ("250ms", 250), ("0", 0), ("1h", 3_600_000)] {
+        for (text, millis) in
+            [("1s", 1000), ("1m30s", 90_000), ("1.5s", 1500), ("250ms", 250), ("0", 0), ("1h", 3_600_000)]
+        {
             assert_eq!(go_duration(text), Some(SignedDuration::from_millis(millis)), "{text}");
         }
         for text in ["", "5", "1x", "s", "-1s", "1s "] {
