@@ -34,6 +34,7 @@ struct Shared {
     access: crate::access::Access,
     webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
+    logs: std::sync::OnceLock<Arc<dyn crate::logs::LogSource>>,
     closing: watch::Sender<bool>,
 }
 
@@ -79,6 +80,7 @@ impl Server {
             webhooks: crate::admission::webhook::Cache::default(),
             options,
             metrics: Metrics::default(),
+            logs: Default::default(),
             closing: watch::Sender::new(false),
         }))
     }
@@ -105,6 +107,15 @@ impl Server {
 
     pub fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// Says where the output of pods comes from; once, after which it stays so.
+    pub fn serve_logs(&self, source: Arc<dyn crate::logs::LogSource>) {
+        let _ = self.0.logs.set(source);
+    }
+
+    pub(crate) fn log_source(&self) -> Option<&Arc<dyn crate::logs::LogSource>> {
+        self.0.logs.get()
     }
 
     pub(crate) fn access(&self) -> &crate::access::Access {

@@ -40,6 +40,8 @@ pub enum StartError {
     Tokens { path: PathBuf, why: String },
     #[error("cannot write the kubeconfig {}: {source}; choose another place with --kubeconfig", path.display())]
     Kubeconfig { path: PathBuf, source: std::io::Error },
+    #[error("{0}; choose another --data-dir, or leave this machine out with --node=false")]
+    Node(#[from] usher_node::StartError),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
     #[error("the first objects could not be stored: {0}")]
@@ -109,9 +111,11 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         async move { server.compact_by_age(HISTORY).await }
     });
     let controllers = start_controllers(&server, pki.ca_pem, &config.gates);
+    let nodes = crate::node::start(&server, &config, address).await?;
     say_ready(&url, &config);
     signals.wait().await;
     tracing::info!("stopping");
+    nodes.stop().await;
     controllers.stop().await;
     server.close();
     let _ = serving.await;

@@ -79,8 +79,9 @@ pub struct Usher {
 }
 
 impl Usher {
+    /// Without this machine as a node: what it is compared with has none either.
     pub fn start() -> Usher {
-        Usher::start_with(&[])
+        Usher::start_with(&["--node=false"])
     }
 
     pub fn start_with(flags: &[&str]) -> Usher {
