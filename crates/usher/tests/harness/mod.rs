@@ -7,6 +7,8 @@
 // Every test target compiles this file for itself and uses a part of it.
 #![allow(dead_code)]
 
+pub mod wire;
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -109,6 +111,22 @@ impl Usher {
 
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// The exit code, once it has ended by itself.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("wait for usher").code()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub fn rss_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("read its status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+        line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).expect("a number") * 1024
     }
 }
 
