@@ -112,7 +112,8 @@ impl Server {
 
 fn own_service(address: &str) -> Value {
     let address = address.parse::<std::net::SocketAddr>().ok();
-    let ip = address.map(|a| a.ip()).filter(|ip| !ip.is_unspecified()).map_or("127.0.0.1".to_owned(), |ip| ip.to_string());
+    let ip =
+        address.map(|a| a.ip()).filter(|ip| !ip.is_unspecified()).map_or("127.0.0.1".to_owned(), |ip| ip.to_string());
     let port = address.map_or(443, |a| a.port());
     json!({
         "apiVersion": "v1", "kind": "Service",
@@ -147,7 +148,10 @@ mod tests {
     fn the_own_service_names_an_address_that_can_be_reached() {
         let at = |address: &str| {
             let service = own_service(address);
-            (service["spec"]["clusterIP"].as_str().unwrap().to_owned(), service["spec"]["ports"][0]["port"].as_u64().unwrap())
+            (
+                service["spec"]["clusterIP"].as_str().unwrap().to_owned(),
+                service["spec"]["ports"][0]["port"].as_u64().unwrap(),
+            )
         };
         assert_eq!(at("127.0.0.1:7443"), ("127.0.0.1".to_owned(), 7443));
         assert_eq!(at("0.0.0.0:8443"), ("127.0.0.1".to_owned(), 8443));

@@ -36,7 +36,8 @@ impl Kind for PodTemplates {
     }
 
     fn warnings(&self, new: &PodTemplate, old: Option<&PodTemplate>) -> Vec<String> {
-        let Some(template) = new.template.as_ref().filter(|_| old.is_none_or(|old| old.template != new.template)) else {
+        let Some(template) = new.template.as_ref().filter(|_| old.is_none_or(|old| old.template != new.template))
+        else {
             return Vec::new();
         };
         let (Some(spec), meta) = (&template.spec, template.metadata.clone().unwrap_or_default()) else {
@@ -83,7 +84,10 @@ mod tests {
     fn a_template_is_validated_as_a_pods_is() {
         assert_eq!(create_errors(&PodTemplates, template("Always")), Vec::<String>::new());
         let errors = create_errors(&PodTemplates, template("Sometimes"));
-        assert!(errors.len() == 1 && errors[0].starts_with("template.spec.restartPolicy: Unsupported value"), "{errors:?}");
+        assert!(
+            errors.len() == 1 && errors[0].starts_with("template.spec.restartPolicy: Unsupported value"),
+            "{errors:?}"
+        );
     }
 
     #[test]
