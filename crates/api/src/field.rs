@@ -133,7 +133,7 @@ impl fmt::Display for Error {
     }
 }
 
-pub use usher_api::cron::quote;
+pub use crate::cron::quote;
 
 /// The errors of one object, in the order they were found.
 #[derive(Clone, Debug, Default, PartialEq)]

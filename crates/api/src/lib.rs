@@ -1,8 +1,8 @@
 //! Names, values, rules and kinds of the Kubernetes API that every other crate may use.
 
 pub mod crd;
+pub mod cron;
 pub mod field;
 pub mod kueue;
-pub mod cron;
 pub mod names;
 pub mod quantity;

@@ -166,6 +166,7 @@ impl Server {
 
     /// A question about access, answered in its `status`.
     pub(crate) async fn review(&self, ask: &Ask, resource: &Resource) -> Result<Answer> {
+        ask.accepts_whole()?;
         let body = crate::rest::question_body(ask, resource)?;
         let rules = self.rules();
         let authorize = |a: &Attributes<'_>| rbac::authorize(a, &rules);

@@ -95,6 +95,13 @@ pub fn accept(header: Option<&str>, pretty: bool) -> Result<Accepted> {
         .ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
 }
 
+/// For answers that are of one shape only (reviews, tokens): refuses who wants nothing but another.
+pub fn accept_whole(header: Option<&str>) -> Result<()> {
+    let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("application/json");
+    let fits = |c: &Clause<'_>| c.shape() == Some(Shape::Object) && c.encoding().is_some();
+    if Clause::parse_all(header).iter().any(fits) { Ok(()) } else { Err(ApiError::not_acceptable(OBJECT_TYPES)) }
+}
+
 /// For documents that are not objects (OpenAPI): the first of the client's wishes that is `offered` decides; where the
 /// client takes anything, the first offer.
 pub fn preferred<'o>(header: Option<&str>, offered: &[&'o str]) -> Option<&'o str> {
@@ -196,6 +203,13 @@ mod tests {
         assert_eq!(aggregated_discovery(Some(v2)), Some("v2"));
         assert_eq!(aggregated_discovery(Some("application/json")), None);
         assert_eq!(aggregated_discovery(None), None);
+    }
+
+    #[test]
+    fn what_has_one_shape_is_refused_to_who_wants_only_a_table() {
+        assert_eq!(accept_whole(Some("application/json;as=Table;v=v1;g=meta.k8s.io")).unwrap_err().code, 406);
+        assert!(accept_whole(Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")).is_ok());
+        assert!(accept_whole(None).is_ok());
     }
 
     #[test]

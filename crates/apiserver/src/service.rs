@@ -87,6 +87,11 @@ impl Server {
         B::Data: Buf + Send,
         B::Error: std::fmt::Display,
     {
+        if let Some(text) = query.get("timeout").filter(|text| !text.is_empty() && !is_long_running(&info, &query)) {
+            usher_schema::duration::parse(text).map_err(|why| {
+                ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+            })?;
+        }
         let user = match trusted {
             Some(Trusted(user)) => user,
             None => {

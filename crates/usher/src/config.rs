@@ -8,6 +8,8 @@ use serde::Deserialize;
 use usher_apiserver::gates::{GateError, Gates};
 use usher_node::{User, sim};
 
+use crate::selection::{Selection, SelectionError};
+
 /// The user who owns nothing, everywhere.
 const NOBODY: u32 = 65534;
 
@@ -48,6 +50,9 @@ pub struct UpFlags {
     /// Where pods keep volumes and working directories; --pod-user must be able to get there [default: below /var/lib/usher/pods for root, else <data-dir>/pods]
     #[arg(long, value_name = "DIR")]
     pub pod_dir: Option<PathBuf>,
+    /// The controllers to run: * for all, NAME for one, -NAME for all but that [default: *]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub controllers: Option<String>,
     /// Simulate nodes, whose pods only seem to run: a YAML list of {count, name, labels, taints, capacity}
     #[arg(long, value_name = "FILE")]
     pub sim_nodes: Option<PathBuf>,
@@ -69,6 +74,7 @@ pub struct UpConfig {
     /// `None`: this machine is no node.
     pub node: Option<NodeConfig>,
     pub sim_nodes: Vec<sim::Group>,
+    pub controllers: Selection,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +95,8 @@ pub enum ConfigError {
     Listen { given: String },
     #[error("--feature-gates: {0}")]
     Gates(#[from] GateError),
+    #[error("--controllers: {0}")]
+    Controllers(#[from] SelectionError),
     #[error("--pod-user: {0}; give a user's name, a uid or uid:gid")]
     PodUser(String),
     #[error("--pod-user can be chosen only by root; started as a user, pods run with that user's rights")]
@@ -126,6 +134,7 @@ impl UpConfig {
             gates: Gates::parse(&gates)?,
             token_auth_file: flags.token_auth_file.or(file.token_auth_file),
             node: node.check(&data_dir)?,
+            controllers: flags.controllers.or(file.controllers).as_deref().unwrap_or("*").parse()?,
             sim_nodes: flags.sim_nodes.or(file.sim_nodes).map_or(Ok(Vec::new()), |path| read_sim_nodes(&path))?,
             data_dir,
         })

@@ -5,6 +5,7 @@
 
 mod config;
 mod node;
+mod selection;
 mod up;
 
 use std::process::ExitCode;

@@ -11,8 +11,7 @@ use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
-use usher_apiserver::gates::Gates;
-use usher_controllers::{self as controllers, Controllers, Handle, cronjob};
+use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -110,7 +109,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         let server = server.clone();
         async move { server.compact_by_age(HISTORY).await }
     });
-    let controllers = start_controllers(&server, pki.ca_pem, &config.gates);
+    let controllers = start_controllers(&server, pki.ca_pem, &config);
     let nodes = crate::node::start(&server, &config, address).await?;
     say_ready(&url, &config);
     signals.wait().await;
@@ -125,13 +124,29 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
 }
 
 /// The controllers call the API in process, as a member of `system:masters`.
-fn start_controllers(server: &Server, ca_pem: String, gates: &Gates) -> Handle {
+fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Handle {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
+    let (gates, run) = (&config.gates, &config.controllers);
     let cronjob = cronjob::Policy { annotate: gates.scheduled_annotation, local: jiff::tz::TimeZone::system() };
-    let options =
-        controllers::Options { root_ca: Some(ca_pem), cronjob: Some(cronjob), ..controllers::Options::default() };
-    server.metrics().register(|registry| options.metrics.register(registry));
-    server.metrics().register(|registry| options.cronjob_metrics.register(registry));
+    let suspend = job::Policy { clear_start_time_on_suspend: gates.mutable_directives_when_suspended };
+    let options = controllers::Options {
+        gc: run.garbage_collector,
+        namespaces: run.namespace,
+        service_accounts: run.service_account,
+        root_ca: run.root_ca.then_some(ca_pem),
+        cluster_roles: run.cluster_role_aggregation,
+        job: run.job.then(|| job::Options { policy: suspend, ..job::Options::default() }),
+        ttl_after_finished: run.ttl_after_finished,
+        cronjob: run.cronjob.then_some(cronjob),
+        node_lifecycle: run.node_lifecycle,
+        placement: run.placement,
+        ..controllers::Options::default()
+    };
+    server.metrics().register(|registry| {
+        options.metrics.register(registry);
+        options.job_metrics.register(registry);
+        options.cronjob_metrics.register(registry);
+    });
     Controllers::start(client, server.clock().clone(), options)
 }
 

@@ -100,6 +100,7 @@ impl Served for CustomKind {
             problems.extend(found.into_iter().map(|p| match p {
                 Problem::Unknown { path } => Problem::Unknown { path: format!("metadata.{path}") },
                 Problem::Duplicate { path } => Problem::Duplicate { path: format!("metadata.{path}") },
+                repeated @ Problem::Repeated { .. } => repeated,
             }));
         }
         codec::normalize_numbers(body);

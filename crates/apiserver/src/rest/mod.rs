@@ -43,6 +43,11 @@ impl Ask {
         negotiate::accept(self.header(ACCEPT), self.query.flag("pretty"))
     }
 
+    /// See [`negotiate::accept_whole`].
+    pub fn accepts_whole(&self) -> Result<()> {
+        negotiate::accept_whole(self.header(ACCEPT))
+    }
+
     pub fn content_type(&self) -> Option<&str> {
         self.header(CONTENT_TYPE)
     }

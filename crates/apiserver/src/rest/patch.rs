@@ -5,7 +5,7 @@ use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::{apply, managed, strategic};
 
-use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, strict_error};
+use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, strict_error, yaml_errors};
 use super::write::{Fields, kind_reset, part_name};
 use super::{Answer, Target};
 use crate::negotiate::{PatchForm, patch_form};
@@ -66,8 +66,19 @@ impl Server {
         let accepted = target.ask.accepted()?;
         let name = target.ask.info.name.clone();
         let mut warnings = Vec::new();
-        let mut config = parse_yaml(&target.ask.body)
+        let mut repeated = Vec::new();
+        let mut config = parse_yaml(&target.ask.body, &mut repeated)
             .map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
+        match (repeated.first(), options.field_validation) {
+            (Some(problem), FieldValidation::Strict) => {
+                let why = yaml_errors(problem);
+                return Err(ApiError::bad_request(format!(
+                    "error strict decoding patch: error converting YAML to JSON: {why}"
+                )));
+            }
+            (Some(problem), FieldValidation::Warn) => warnings.push(problem.to_string()),
+            _ => {}
+        }
         check_config(target, &config)?;
         object::set_meta_str(&mut config, "name", &name);
         let force = options.force.unwrap_or(false);

@@ -95,11 +95,9 @@ fn append(out: &mut Vec<u8>, value: &Value) {
 }
 
 pub fn table(metadata: Value, columns: Option<Vec<Column>>, rows: Vec<Value>) -> Value {
-    let columns: Vec<Value> = columns
-        .unwrap_or_default()
-        .into_iter()
-        .map(|c| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority}))
-        .collect();
+    let shown = |c: Column| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority});
+    // Columns that were told before are null, as Go writes a list that is not there.
+    let columns = columns.map(|columns| columns.into_iter().map(shown).collect::<Vec<Value>>());
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows})
 }
 

@@ -24,7 +24,10 @@ impl Server {
             ("core/pods", "binding", "create") => self.bind(target).await,
             ("core/pods", "eviction", "create") => self.evict(target).await,
             ("core/pods", "log", "get") => self.log(target).await,
-            ("core/serviceaccounts", "token", "create") => self.issue_token(target).await,
+            ("core/serviceaccounts", "token", "create") => {
+                target.ask.accepts_whole()?;
+                self.issue_token(target).await
+            }
             ("core/namespaces", "finalize", "update") => self.finalize_namespace(target).await,
             (_, "scale", _) => self.scale(target).await,
             _ => Err(ApiError::no_such_path()),

@@ -229,15 +229,27 @@ impl Lines {
         out.extend_from_slice(b"}\n");
     }
 
-    fn bookmark(&self, revision: u64, ends_initial: bool) -> Vec<u8> {
+    fn bookmark(&mut self, revision: u64, ends_initial: bool) -> Vec<u8> {
+        if self.accepted.shape == Shape::Table {
+            // A row of nothing, whose metadata says it all, as upstream has it.
+            let nothing: &[u8] = if ends_initial {
+                br#"{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}"#
+            } else {
+                br#"{"metadata":{}}"#
+            };
+            let mut out = Vec::new();
+            self.line(&mut out, "BOOKMARK", nothing, revision);
+            return out;
+        }
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let resource = self.kind.resource();
         let object = match self.accepted.shape {
-            Shape::Table => super::show::table(metadata, None, Vec::new()),
-            Shape::Object => json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata}),
+            Shape::Table | Shape::Object => {
+                json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata})
+            }
             Shape::Partial | Shape::PartialList => {
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
             }

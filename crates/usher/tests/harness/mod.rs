@@ -7,6 +7,8 @@
 // Every test target compiles this file for itself and uses a part of it.
 #![allow(dead_code)]
 
+pub mod wire;
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -81,7 +83,7 @@ pub struct Usher {
 impl Usher {
     /// Without this machine as a node: what it is compared with has none either.
     pub fn start() -> Usher {
-        Usher::start_with(&["--node=false"])
+        Usher::start_with(&["--node=false", "--controllers", &CONTROLLERS.join(",")])
     }
 
     pub fn start_with(flags: &[&str]) -> Usher {
@@ -110,6 +112,22 @@ impl Usher {
 
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// The exit code, once it has ended by itself.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("wait for usher").code()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub fn rss_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("read its status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+        line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).expect("a number") * 1024
     }
 }
 
