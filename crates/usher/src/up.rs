@@ -1,6 +1,6 @@
 //! `usher up`: opens the store, starts the API server and the controllers, says it is ready, and stops cleanly.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -160,7 +160,11 @@ fn say_ready(url: &str, config: &UpConfig) {
 fn init_logs() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
 }
 
 fn make_private_dir(path: &std::path::Path) -> Result<(), StartError> {

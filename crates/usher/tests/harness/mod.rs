@@ -9,6 +9,8 @@
 
 pub mod wire;
 
+pub mod machine;
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -248,6 +250,11 @@ impl Shell {
 
     pub fn run(&self, dir: &str, script: &str) -> Finished {
         run(self.command(dir, script), Duration::from_secs(60))
+    }
+
+    /// For what is much to do, on a machine that may be busy.
+    pub fn run_long(&self, dir: &str, script: &str) -> Finished {
+        run(self.command(dir, script), Duration::from_secs(300))
     }
 }
 
