@@ -96,3 +96,43 @@ pub(crate) fn read_options(query: &Query, name: &str, now: Timestamp) -> Result<
         limit_bytes: limit.and_then(|n| u64::try_from(n).ok()),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(query: &str) -> Result<LogRequest> {
+        read_options(&Query::parse(query), "p", "2026-11-15T10:00:00Z".parse().expect("a time"))
+    }
+
+    #[test]
+    fn options_are_read() {
+        let options =
+            read("follow=true&previous&timestamps=1&tailLines=5&limitBytes=10&sinceSeconds=60").expect("valid");
+        assert!(options.follow && options.previous && options.timestamps);
+        assert_eq!((options.tail_lines, options.limit_bytes), (Some(5), Some(10)));
+        assert_eq!(options.since, "2026-11-15T09:59:00Z".parse().ok());
+        let options = read("sinceTime=2026-11-15T01:00:00Z&follow=false").expect("valid");
+        assert_eq!((options.since, options.follow), ("2026-11-15T01:00:00Z".parse().ok(), false));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused_as_upstream_does() {
+        for (query, code, text) in [
+            ("tailLines=-1", 422, "tailLines: Invalid value: -1: must be greater than or equal to 0"),
+            ("limitBytes=0", 422, "limitBytes: Invalid value: 0: must be greater than 0"),
+            ("sinceSeconds=0", 422, "sinceSeconds: Invalid value: 0: must be greater than 0"),
+            (
+                "sinceSeconds=1&sinceTime=2026-11-15T01:00:00Z",
+                422,
+                "at most one of `sinceTime` or `sinceSeconds` may be specified",
+            ),
+            ("stream=Stdout", 422, "stream: Forbidden: may not be specified"),
+            ("sinceTime=yesterday", 400, "yesterday"),
+            ("tailLines=x", 400, "x"),
+        ] {
+            let error = read(query).expect_err(query);
+            assert!(error.code == code && error.message.contains(text), "{query}: {} {}", error.code, error.message);
+        }
+    }
+}

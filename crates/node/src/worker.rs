@@ -273,13 +273,14 @@ impl Worker {
             Ok(Start::Running { process, since }) => {
                 self.kit.recorder.normal(about(), "Created", "Container created");
                 self.kit.recorder.normal(about(), "Started", "Container started");
-                (Run::Running { since }, process)
+                (Run::Running { since }, Some(process))
             }
             Ok(Start::Failed { process, why }) => {
                 self.kit.recorder.normal(about(), "Created", "Container created");
                 self.kit.recorder.warning(about(), "Failed", format!("Error: {why}"));
-                // Its record is there when the shim has gone, which it is doing.
-                (Run::Running { since: now }, process)
+                // The shim is writing that down, and then goes: the container never seems to run.
+                process.wait().await;
+                (Run::Ended(self.kit.conclude(&record, attempt)), None)
             }
             Err(error) => {
                 let message = format!("the container's supervisor could not be started: {error}");
@@ -292,8 +293,10 @@ impl Worker {
         }
         let seen = Seen { run: Some(run), attempt, previous, back_off, ..Seen::default() };
         self.seen.insert(name.to_owned(), seen);
-        self.watch(name, attempt, process);
-        self.start_probes(name);
+        if let Some(process) = process {
+            self.watch(name, attempt, process);
+            self.start_probes(name);
+        }
         true
     }
 
