@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use harness::Server;
-use harness::machine::Machine;
+use harness::machine::{Machine, walk};
 use serde_json::json;
 
 fn is_root() -> bool {
@@ -337,12 +337,4 @@ fn open_dir(path: &Path) -> PathBuf {
     std::fs::create_dir_all(path).expect("create a directory");
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("open it");
     path.to_owned()
-}
-
-fn walk(dir: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
-        if entry.path().is_dir() { files.extend(walk(&entry.path())) } else { files.push(entry.path()) }
-    }
-    files
 }

@@ -172,7 +172,14 @@ impl Drop for Machine {
             while std::fs::read_dir(&runs).is_ok_and(|mut dir| dir.next().is_some()) && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(20));
             }
-            self.stop();
+            return self.stop();
+        }
+        // A test that failed while usher was down: end what it left by what is on record.
+        for file in walk(&self.path("data/node/pods")).iter().filter(|file| file.ends_with("started.json")) {
+            let record: Value = serde_json::from_slice(&std::fs::read(file).unwrap_or_default()).unwrap_or_default();
+            for pid in [&record["shim"]["pid"], &record["process"]["pid"]] {
+                let _ = Command::new("kill").args(["-9", &pid.to_string()]).stderr(Stdio::null()).status();
+            }
         }
     }
 }
@@ -187,4 +194,13 @@ fn merge(into: &mut Value, from: Value) {
         }
         (into, from) => *into = from,
     }
+}
+
+/// Every file below a directory.
+pub fn walk(dir: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+        if entry.path().is_dir() { files.extend(walk(&entry.path())) } else { files.push(entry.path()) }
+    }
+    files
 }
