@@ -29,7 +29,10 @@ fn main() {
     skews.sort();
     let millis = |skew: &SignedDuration| format!("{:.0} ms", skew.as_secs_f64() * 1e3);
     println!("\n| figure | measured | wanted |\n|---|---|---|");
-    println!("| {count} CronJobs of one slot: all Jobs created after | {} | 2,000 ms |", millis(&skews[skews.len() - 1]));
+    println!(
+        "| {count} CronJobs of one slot: all Jobs created after | {} | 2,000 ms |",
+        millis(&skews[skews.len() - 1])
+    );
     println!("| skew from the slot to the Job being seen, p50 | {} | |", millis(&skews[skews.len() / 2]));
     println!("| skew, p99 | {} | |", millis(&skews[skews.len() * 99 / 100]));
     println!("| CPU of the whole process in 5 s before the slot | {idle_cpu:.0} ms | |");
