@@ -340,8 +340,12 @@ impl Planner {
             true => look.best(),
             false => {
                 let index = self.indexes.get(&pod.shape);
-                index.refresh(state, regards, &pod.shape);
-                index.best().find(|slot| state.spots[*slot].nominated.is_empty() || look.check(*slot).is_ok())
+                if index.is_not_worth_it(state) {
+                    look.best()
+                } else {
+                    index.refresh(state, regards, &pod.shape);
+                    index.best().find(|slot| state.spots[*slot].nominated.is_empty() || look.check(*slot).is_ok())
+                }
             }
         };
         match best {
