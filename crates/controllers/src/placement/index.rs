@@ -20,6 +20,8 @@ pub struct Index {
     dislikes: Most,
     /// The greatest preference and dislike that the order was made with.
     weighed: (i64, i64),
+    /// It was too far behind to be worth it last time, too.
+    passed_over: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -60,6 +62,14 @@ impl Index {
     /// The nodes with room, best first.
     pub fn best(&self) -> impl Iterator<Item = Slot> {
         self.order.iter().map(|(_, _, slot)| *slot)
+    }
+
+    /// Whether one look at every node costs less than catching up. Never twice in a row: a shape that comes often is to have
+    /// its index.
+    pub fn is_not_worth_it(&mut self, state: &State) -> bool {
+        let behind = self.position.map_or(usize::MAX, |position| state.now() - position);
+        self.passed_over = !self.passed_over && behind > state.present() / 4;
+        self.passed_over
     }
 
     pub fn refresh(&mut self, state: &State, regards: &Regards, shape: &Shape) {

@@ -21,5 +21,6 @@ pub mod state;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod wake;
 
 pub(crate) use apply::start;
