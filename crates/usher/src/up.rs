@@ -11,7 +11,7 @@ use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
-use usher_controllers::{self as controllers, Controllers, Handle};
+use usher_controllers::{self as controllers, Controllers, Handle, job};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -106,7 +106,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         let server = server.clone();
         async move { server.compact_by_age(HISTORY).await }
     });
-    let controllers = start_controllers(&server, pki.ca_pem);
+    let controllers = start_controllers(&server, pki.ca_pem, &config);
     say_ready(&url, &config);
     signals.wait().await;
     tracing::info!("stopping");
@@ -119,10 +119,15 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
 }
 
 /// The controllers call the API in process, as a member of `system:masters`.
-fn start_controllers(server: &Server, ca_pem: String) -> Handle {
+fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Handle {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
-    let options = controllers::Options { root_ca: Some(ca_pem), ..controllers::Options::default() };
-    server.metrics().register(|registry| options.metrics.register(registry));
+    let policy = job::Policy { clear_start_time_on_suspend: config.gates.mutable_directives_when_suspended };
+    let job = job::Options { policy, ..job::Options::default() };
+    let options = controllers::Options { root_ca: Some(ca_pem), job: Some(job), ..controllers::Options::default() };
+    server.metrics().register(|registry| {
+        options.metrics.register(registry);
+        options.job_metrics.register(registry);
+    });
     Controllers::start(client, server.clock().clone(), options)
 }
 

@@ -54,6 +54,8 @@ pub struct Correlator {
     similar: Recent<Similar>,
     seen: Recent<Seen>,
     allowance: Recent<Allowance>,
+    /// The time in the last name given: virtual time can stand still, names must differ all the same.
+    last_named: i128,
 }
 
 struct Similar {
@@ -84,7 +86,9 @@ impl Correlator {
             }
             false => format!("{kind}\0{}", note.message),
         };
-        let name = || format!("{}.{:x}", note.about.name.as_deref().unwrap_or_default(), now.as_nanosecond());
+        let named = now.as_nanosecond().max(self.last_named + 1);
+        self.last_named = named;
+        let name = || format!("{}.{named:x}", note.about.name.as_deref().unwrap_or_default());
         let seen = self.seen.entry(key, || Seen { name: name(), count: 0, first: now });
         seen.count += 1;
         let (name, count, first) = (seen.name.clone(), seen.count, seen.first);
