@@ -11,8 +11,10 @@ fn has_test(text: &str, name: &str) -> bool {
     let mut attribute = false;
     text.lines().map(str::trim).any(|line| {
         let function = line.strip_prefix("async fn ").or_else(|| line.strip_prefix("fn "));
-        let found = attribute && function.is_some_and(|rest| rest.strip_prefix(name).is_some_and(|r| r.starts_with('(')));
-        attribute = line.starts_with("#[test]") || line.starts_with("#[tokio::test") || (attribute && line.starts_with("#["));
+        let found =
+            attribute && function.is_some_and(|rest| rest.strip_prefix(name).is_some_and(|r| r.starts_with('(')));
+        attribute =
+            line.starts_with("#[test]") || line.starts_with("#[tokio::test") || (attribute && line.starts_with("#["));
         found
     })
 }

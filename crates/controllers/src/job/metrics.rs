@@ -191,7 +191,12 @@ mod tests {
         let job = serde_json::json!({"spec": {"completionMode": "Indexed", "completions": 9, "backoffLimitPerIndex": 1, "template": {}}});
         let job = std::sync::Arc::new(serde_json::from_value(job).unwrap());
         let spec = crate::job::observe::Observed::new(job, Vec::new(), None, Default::default()).spec;
-        let new = JobStatus { completed_indexes: Some("0-2".into()), failed_indexes: Some("4".into()), failed: Some(2), ..JobStatus::default() };
+        let new = JobStatus {
+            completed_indexes: Some("0-2".into()),
+            failed_indexes: Some("4".into()),
+            failed: Some(2),
+            ..JobStatus::default()
+        };
         metrics.counted(&spec, &JobStatus::default(), &new);
         let mut registry = Registry::default();
         metrics.register(&mut registry);

@@ -179,6 +179,11 @@ async fn race(replacement: &str, rounds: usize) {
     assert!(pods.iter().all(|pod| generation(pod).to_string() == last["generation"]));
 }
 
+/// Two thousand in all, unless somebody wants it shorter or longer.
+fn rounds() -> usize {
+    std::env::var("USHER_RACE_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(1000)
+}
+
 /// A few turns of the runtime, or until the controllers have nothing to do.
 async fn pause(turns: u64, long: bool) {
     for _ in 0..turns {
@@ -191,10 +196,10 @@ async fn pause(turns: u64, long: bool) {
 
 #[tokio::test(start_paused = true)]
 async fn no_edit_ever_mixes_pods_of_two_templates() {
-    race("TerminatingOrFailed", 2000).await;
+    race("TerminatingOrFailed", rounds()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn with_replacement_policy_failed_not_even_terminating_pods_are_of_another_template() {
-    race("Failed", 2000).await;
+    race("Failed", rounds()).await;
 }

@@ -182,7 +182,8 @@ fn read_pod(text: &str) -> Value {
     });
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
-        let condition = |kind: &str, status: &str, at: &str| json!({"type": kind, "status": status, "lastTransitionTime": ago(at)});
+        let condition =
+            |kind: &str, status: &str, at: &str| json!({"type": kind, "status": status, "lastTransitionTime": ago(at)});
         let conditions = |pod: &mut Value, c: Value| pod["status"]["conditions"].as_array_mut().unwrap().push(c);
         let container = &mut pod["status"]["containerStatuses"][0];
         match key {
@@ -219,7 +220,8 @@ fn run(text: &str) -> String {
         observed = observed.with_status(status);
         plan = decide(&observed, now());
     }
-    let names = |positions: &[usize]| positions.iter().map(|&at| observed.pods[at].name()).collect::<Vec<_>>().join(" ");
+    let names =
+        |positions: &[usize]| positions.iter().map(|&at| observed.pods[at].name()).collect::<Vec<_>>().join(" ");
     let mut done = Done::default();
     let how = match &plan.step {
         Step::End { .. } => "delete, counted",
@@ -228,7 +230,8 @@ fn run(text: &str) -> String {
     if !plan.delete().is_empty() {
         writeln!(out, "{how}: {}", names(plan.delete())).unwrap();
     }
-    done.deleted = plan.delete().iter().copied().filter(|&at| !world.undeletable.contains(observed.pods[at].name())).collect();
+    done.deleted =
+        plan.delete().iter().copied().filter(|&at| !world.undeletable.contains(observed.pods[at].name())).collect();
     done.created = plan.create().len().min(world.creatable);
     if !plan.create().is_empty() {
         let each = plan.create().iter().map(|new| match (new.index, new.failures) {
