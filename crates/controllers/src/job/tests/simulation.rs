@@ -78,6 +78,7 @@ struct World {
     pods: BTreeMap<String, Arc<Pod>>,
     created: usize,
     ended_well: usize,
+    taken_back: usize,
     jobs_log: Vec<(u64, Change)>,
     pods_log: Vec<(u64, Change)>,
     // What the controller sees and remembers.
@@ -120,6 +121,7 @@ impl World {
             pods: BTreeMap::new(),
             created: 0,
             ended_well: 0,
+            taken_back: 0,
             jobs_log: Vec::new(),
             pods_log: Vec::new(),
             seen_pods: BTreeMap::new(),
@@ -290,6 +292,7 @@ impl World {
         let (mut done, mut failure) = (Done::default(), None);
         for &at in plan.delete() {
             let pod = observed.pods[at].pod.clone();
+            self.taken_back += usize::from(plan.deletes_uncounted());
             let stripped = if plan.deletes_uncounted() { self.strip(&pod) } else { Ok(()) };
             match stripped.and_then(|()| self.delete(&pod)) {
                 Ok(()) => drop(done.deleted.insert(at)),
@@ -422,10 +425,18 @@ fn hold(spec: serde_json::Value, ops: Vec<Op>) -> World {
     world.run_out();
     let status = world.status();
     let (succeeded, failed) = (status.succeeded.unwrap_or(0), status.failed.unwrap_or(0));
-    // A pod of an index that was deleted, replaced, and ended well all the same is neither a second success nor a failure.
-    let doubles = if status.completed_indexes.is_some() { world.ended_well - succeeded as usize } else { 0 };
+    // A pod of an index that was deleted, replaced, and ended well all the same: either it or its replacement is neither a
+    // success nor a failure. A Job without indexes takes nothing back.
+    let doubles = match status.completed_indexes.is_some() {
+        true => world.ended_well - succeeded as usize + world.taken_back,
+        false => 0,
+    };
     let counted = (succeeded + failed) as usize;
-    assert!((world.created - doubles..=world.created).contains(&counted), "{} pods: {status:?}", world.created);
+    assert!(
+        (world.created.saturating_sub(doubles)..=world.created).contains(&counted),
+        "{} pods: {status:?}",
+        world.created
+    );
     assert!(world.pods.values().all(|pod| !tracked(pod)), "a pod cannot go");
     world
 }
