@@ -172,3 +172,54 @@ impl JobMetrics {
         self.ttl_secs.observe(secs);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_have_upstreams_names() {
+        let metrics = JobMetrics::default();
+        metrics.synced("Indexed", true, "tracking", 0.001);
+        metrics.job_finished("Indexed", false, "FailedIndexes");
+        metrics.handled_by_policy(Action::Ignore, 2);
+        metrics.tracked(true);
+        metrics.created("new", 3, 1);
+        metrics.managed_by("example.com/other");
+        metrics.stale("batch", "jobs");
+        metrics.ttl_deleted(1.0);
+        let job = serde_json::json!({"spec": {"completionMode": "Indexed", "completions": 9, "backoffLimitPerIndex": 1, "template": {}}});
+        let job = std::sync::Arc::new(serde_json::from_value(job).unwrap());
+        let spec = crate::job::observe::Observed::new(job, Vec::new(), None, Default::default()).spec;
+        let new = JobStatus {
+            completed_indexes: Some("0-2".into()),
+            failed_indexes: Some("4".into()),
+            failed: Some(2),
+            ..JobStatus::default()
+        };
+        metrics.counted(&spec, &JobStatus::default(), &new);
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            r#"job_controller_job_sync_duration_seconds_count{completion_mode="Indexed",result="success",action="tracking"} 1"#,
+            r#"job_controller_job_sync_duration_seconds_bucket{le="0.004",completion_mode="Indexed",result="success",action="tracking"} 1"#,
+            r#"job_controller_job_syncs_total{completion_mode="Indexed",result="success",action="tracking"} 1"#,
+            r#"job_controller_jobs_finished_total{completion_mode="Indexed",result="failed",reason="FailedIndexes"} 1"#,
+            r#"job_controller_job_pods_finished_total{completion_mode="Indexed",result="succeeded"} 3"#,
+            r#"job_controller_job_pods_finished_total{completion_mode="Indexed",result="failed"} 2"#,
+            r#"job_controller_pod_failures_handled_by_failure_policy_total{action="Ignore"} 2"#,
+            r#"job_controller_terminated_pods_tracking_finalizer_total{event="add"} 1"#,
+            r#"job_controller_job_finished_indexes_total{status="succeeded",backoffLimit="perIndex"} 3"#,
+            r#"job_controller_job_finished_indexes_total{status="failed",backoffLimit="perIndex"} 1"#,
+            r#"job_controller_job_pods_creation_total{reason="new",status="succeeded"} 3"#,
+            r#"job_controller_job_pods_creation_total{reason="new",status="failed"} 1"#,
+            r#"job_controller_jobs_by_external_controller_total{controller_name="example.com/other"} 1"#,
+            r#"job_controller_stale_sync_skips_total{group="batch",resource="jobs"} 1"#,
+            "ttl_after_finished_controller_job_deletion_duration_seconds_count 1",
+        ] {
+            assert!(text.contains(line), "{line} in\n{text}");
+        }
+    }
+}

@@ -32,7 +32,9 @@ pub fn next(observed: &Observed, counts: &Counts) -> Record {
         Some(record) => extended(record, &all(&counts.new_succeeded), &all(&counts.new_failed)),
         None => {
             let succeeded = observed.positions(|pod| pod.life == Life::Succeeded && observed.counts(pod));
-            let failed = observed.positions(|pod| pod.failed && observed.counts(pod));
+            // A pod that is being deleted and is not tracked was suspended or surplus, or is counted and about to go.
+            let let_go = |pod: &Member| !pod.tracked && pod.pod.metadata.deletion_timestamp.is_some();
+            let failed = observed.positions(|pod| pod.failed && observed.counts(pod) && !let_go(pod));
             extended(Record::default(), &all(&succeeded), &all(&failed))
         }
     }

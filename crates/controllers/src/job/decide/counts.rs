@@ -29,7 +29,8 @@ impl Counts {
         let fresh = |is: &dyn Fn(&Member) -> bool, listed: &BTreeSet<&str>| {
             observed.positions(|pod| pod.tracked && !listed.contains(pod.uid()) && observed.counts(pod) && is(pod))
         };
-        let new_succeeded = fresh(&|pod| pod.life == Life::Succeeded, &uncounted.succeeded);
+        let succeeds = |pod: &Member| pod.life == Life::Succeeded && !uncounted.failed.contains(pod.uid());
+        let new_succeeded = fresh(&succeeds, &uncounted.succeeded);
         let new_failed = fresh(&|pod| pod.failed, &uncounted.failed);
         let (status, pods) = (&observed.status, &observed.pods);
         let not_ignored = new_failed.iter().filter(|&&at| !is_ignored(observed, &pods[at])).count();
@@ -52,14 +53,16 @@ impl Counts {
         let all = observed.spec.index_count();
         let read = |text: &Option<String>| Indexes::parse(text.as_deref().unwrap_or_default(), all);
         let known_failed = read(&observed.status.failed_indexes);
-        let uncounted = || observed.pods.iter().filter(|pod| pod.tracked);
+        // What was deleted and listed as failed stays so, even if it ended well after all: upstream counts it twice.
+        let listed = Uncounted::of(observed).failed;
         let indexes_of = |is: &dyn Fn(&Member) -> bool| -> Indexes {
-            uncounted().filter(|pod| is(pod)).filter_map(|pod| observed.valid_index(pod)).collect()
+            let pods = observed.pods.iter().filter(|pod| pod.tracked && is(pod));
+            pods.filter_map(|pod| observed.valid_index(pod)).collect()
         };
+        let succeeds = |pod: &Member| pod.life == Life::Succeeded && !listed.contains(pod.uid());
         self.counted_indexes = read(&observed.status.completed_indexes);
         // An index is one or the other: the API refuses a status in which it is both.
-        let succeeded =
-            indexes_of(&|pod| pod.life == Life::Succeeded && !pod.index.is_some_and(|i| known_failed.has(i)));
+        let succeeded = indexes_of(&|pod| succeeds(pod) && !pod.index.is_some_and(|i| known_failed.has(i)));
         self.succeeded_indexes = self.counted_indexes.union(&succeeded);
         self.succeeded = self.succeeded_indexes.count();
         let Some(limit) = observed.spec.backoff_limit_per_index else { return };

@@ -78,7 +78,7 @@ pub fn tally(observed: &Observed, plan: &Plan, done: &Done, now: Timestamp) -> T
         suspension,
         handled_by_policy: BTreeMap::new(),
     };
-    tally.list_ended(observed, plan);
+    tally.list_ended(observed, plan, done);
     if observed.spec.indexed {
         write_indexes(&mut tally.status, plan);
     }
@@ -123,14 +123,15 @@ fn mark_suspension(observed: &Observed, status: &mut JobStatus, now: Timestamp) 
 
 impl Tally {
     /// Lists the pods that have ended, and chooses those that may go.
-    fn list_ended(&mut self, observed: &Observed, plan: &Plan) {
+    fn list_ended(&mut self, observed: &Observed, plan: &Plan, done: &Done) {
         let before = Uncounted::of(observed);
         let lists = self.status.uncounted_terminated_pods.get_or_insert_default();
         let succeeded = lists.succeeded.get_or_insert_default();
         let failed = lists.failed.get_or_insert_default();
         let mut new_indexes = 0;
         for (at, pod) in observed.pods.iter().enumerate().filter(|(_, pod)| pod.tracked) {
-            if !may_go(observed, plan, self.verdict.is_some(), at) {
+            let freed = plan.deletes_uncounted() && done.deleted.contains(&at);
+            if freed || !may_go(observed, plan, self.verdict.is_some(), at) {
                 continue;
             }
             self.strip.push(at);
