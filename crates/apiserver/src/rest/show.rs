@@ -54,7 +54,9 @@ impl<'a> Shower<'a> {
     /// Appends one object in the shape asked for.
     pub fn write(&self, out: &mut Vec<u8>, value: &[u8], revision: u64, now: jiff::Timestamp, columns: bool) {
         match self.accepted.shape {
-            Shape::Object if self.kind.is_stored_as_shown() => self.head.write(out, value, revision),
+            Shape::Object if self.kind.is_stored_as_shown() && self.kind.is_current(revision) => {
+                self.head.write(out, value, revision)
+            }
             Shape::Object => append(out, &self.object(value, revision)),
             Shape::Partial | Shape::PartialList => self.head.write(out, &metadata_only(value), revision),
             Shape::Table => {
