@@ -142,13 +142,13 @@ impl Server {
     }
 
     /// A definition compiled for serving, from the last time it was if it has not changed since.
-    pub(crate) fn compiled(&self, definition: &Object) -> Result<Compiled, Errors> {
+    pub(crate) fn compiled(&self, definition: &Object, revision: u64) -> Result<Compiled, Errors> {
         let (uid, generation) = (object::uid(definition).to_owned(), object::generation(definition));
         let mut compiled = self.0.compiled.lock();
         if let Some((_, kinds)) = compiled.get(&uid).filter(|(g, _)| *g == generation) {
             return Ok(kinds.clone());
         }
-        let kinds = crate::crd::compile(definition)?;
+        let kinds = crate::crd::compile(definition, revision)?;
         compiled.insert(uid, (generation, kinds.clone()));
         Ok(kinds)
     }

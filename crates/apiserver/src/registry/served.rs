@@ -74,6 +74,11 @@ pub trait Served: Send + Sync {
     fn is_stored_as_shown(&self) -> bool {
         true
     }
+    /// Whether what was stored at `revision` was made under the rules of today, defaults included.
+    fn is_current(&self, revision: u64) -> bool {
+        let _ = revision;
+        true
+    }
     fn freeze(&self, object: &Object) -> Bytes {
         stored::freeze(object)
     }

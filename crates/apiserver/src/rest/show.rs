@@ -45,7 +45,7 @@ pub struct Shower<'a> {
 impl<'a> Shower<'a> {
     pub fn new(kind: &'a dyn Served, accepted: Accepted, include: IncludeObject) -> Shower<'a> {
         let head = match accepted.shape {
-            Shape::Partial | Shape::PartialList => Head::new("meta.k8s.io/v1", "PartialObjectMetadata"),
+            Shape::Partial | Shape::PartialList => Head::new(accepted.meta, "PartialObjectMetadata"),
             _ => Head::of(kind.resource()),
         };
         Shower { kind, accepted, include, head }
@@ -54,13 +54,15 @@ impl<'a> Shower<'a> {
     /// Appends one object in the shape asked for.
     pub fn write(&self, out: &mut Vec<u8>, value: &[u8], revision: u64, now: jiff::Timestamp, columns: bool) {
         match self.accepted.shape {
-            Shape::Object if self.kind.is_stored_as_shown() => self.head.write(out, value, revision),
+            Shape::Object if self.kind.is_stored_as_shown() && self.kind.is_current(revision) => {
+                self.head.write(out, value, revision)
+            }
             Shape::Object => append(out, &self.object(value, revision)),
             Shape::Partial | Shape::PartialList => self.head.write(out, &metadata_only(value), revision),
             Shape::Table => {
                 let rows = vec![self.row(value, revision, now)];
                 let meta = json!({"resourceVersion": revision.to_string()});
-                append(out, &table(meta, columns.then(|| self.kind.columns()), rows));
+                append(out, &table(self.accepted.meta, meta, columns.then(|| self.kind.columns()), rows));
             }
         }
     }
@@ -76,7 +78,7 @@ impl<'a> Shower<'a> {
             IncludeObject::None => None,
             IncludeObject::Object => Some(object),
             IncludeObject::Metadata => Some(json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "kind": "PartialObjectMetadata", "apiVersion": self.accepted.meta,
                 "metadata": object.get("metadata").cloned().unwrap_or(Value::Null),
             })),
         };
@@ -94,11 +96,11 @@ fn append(out: &mut Vec<u8>, value: &Value) {
     let _ = serde_json::to_writer(out, value);
 }
 
-pub fn table(metadata: Value, columns: Option<Vec<Column>>, rows: Vec<Value>) -> Value {
+pub fn table(api_version: &str, metadata: Value, columns: Option<Vec<Column>>, rows: Vec<Value>) -> Value {
     let shown = |c: Column| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority});
     // Columns that were told before are null, as Go writes a list that is not there.
     let columns = columns.map(|columns| columns.into_iter().map(shown).collect::<Vec<Value>>());
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows})
+    json!({"kind": "Table", "apiVersion": api_version, "metadata": metadata, "columnDefinitions": columns, "rows": rows})
 }
 
 /// The stored bytes cut down to the metadata, in the stored form.

@@ -251,7 +251,7 @@ impl Lines {
                 json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata})
             }
             Shape::Partial | Shape::PartialList => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+                json!({"kind": "PartialObjectMetadata", "apiVersion": self.accepted.meta, "metadata": metadata})
             }
         };
         let mut line = json!({"type": "BOOKMARK", "object": object}).to_string().into_bytes();

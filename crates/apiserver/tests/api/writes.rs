@@ -507,6 +507,34 @@ async fn a_definition_goes_when_its_last_object_goes_at_the_very_moment_of_its_d
 }
 
 #[tokio::test]
+async fn an_object_from_before_a_default_shows_it_when_it_is_read() {
+    let world = World::new().await;
+    world.server.clone().start_custom_resources();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = |color: Value| json!({"type": "object", "properties": {"color": color}});
+    let definition = |color: Value| {
+        json!({"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema(color)}}]}})
+    };
+    world.post(definitions, &definition(json!({"type": "string"}))).await.ok();
+    let things = "/apis/example.com/v1/things";
+    let thing = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}});
+    while world.post(things, &thing("old")).await.code != 201 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let merge = [("content-type", "application/merge-patch+json")];
+    let path = format!("{definitions}/things.example.com");
+    let patch = json!({"spec": definition(json!({"type": "string", "default": "red"}))["spec"]}).to_string();
+    world.send(Method::PATCH, &path, &merge, patch).await.ok();
+    assert_eq!(world.get(&format!("{things}/old")).await.ok()["color"], "red");
+    world.post(things, &thing("new")).await.ok();
+    let list = world.get(things).await.ok();
+    let colors: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["color"]).collect();
+    assert_eq!(colors, ["red", "red"]);
+}
+
+#[tokio::test]
 async fn a_full_house_asks_clients_to_come_back() {
     let options = Options { max_writes_inflight: 0, ..Options::default() };
     let world = World::with(options).await;
