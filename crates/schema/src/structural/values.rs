@@ -290,14 +290,14 @@ fn duration(s: &str) -> Option<Cel> {
 }
 
 /// Some order of JSON values, the same for equal ones.
-fn compare(a: &Value, b: &Value) -> Ordering {
+pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a.cmp(b),
         _ => a.to_string().cmp(&b.to_string()),
     }
 }
 
-fn compare_keys(keys: &[String], a: &Value, b: &Value) -> Ordering {
+pub(super) fn compare_keys(keys: &[String], a: &Value, b: &Value) -> Ordering {
     keys.iter()
         .map(|key| match (a.get(key), b.get(key)) {
             (Some(a), Some(b)) => compare(a, b),
