@@ -90,7 +90,7 @@ impl Server {
             let op = match step {
                 Step::Pending => return Ok((false, object)),
                 Step::Remove => Op::Delete,
-                Step::Mark(ref marked) | Step::MarkThenRemove(ref marked) => Op::Put(kind.freeze(marked)),
+                Step::Mark(ref marked) | Step::MarkThenRemove(ref marked) => Op::Put(kind.freeze(marked, None)),
             };
             match self
                 .store()

@@ -145,7 +145,7 @@ impl Server {
             return Ok(finish(code, object.to_string().into_bytes(), accepted));
         }
         let revision = object::meta_str(object, "resourceVersion").parse().unwrap_or(0);
-        self.show_stored(code, kind, &kind.freeze(object), revision, accepted, None)
+        self.show_stored(code, kind, &kind.freeze(object, None), revision, accepted, None)
     }
 }
 

@@ -74,10 +74,18 @@ impl Server {
             return Err(name_required(kind.resource()));
         }
         let mut body = kind.default(body)?;
+        let mut managed_fields = None;
         if fields == Fields::Tracked {
             let manager = self.manager(target, &options.field_manager, "");
-            let nothing = Value::Object(serde_json::Map::new());
-            managed::update(kind.schema(), &nothing, &mut body, &manager.borrow(), &kind_reset(target, Part::Main));
+            let (schema, reset) = (kind.schema(), kind_reset(target, Part::Main));
+            let sent = object::meta_mut(&mut body).contains_key("managedFields");
+            if sent || options.dry_run || !self.webhooks().is_empty() {
+                let nothing = Value::Object(serde_json::Map::new());
+                managed::update(schema, &nothing, &mut body, &manager.borrow(), &reset);
+            } else {
+                // Nobody looks at them before they are stored.
+                managed_fields = managed::of_new(schema, &body, &manager.borrow(), &reset);
+            }
         }
         // Mutating admission sees the object as it was sent: name and uid are given after it, as upstream does.
         let said = object::name(&body).to_owned();
@@ -107,7 +115,12 @@ impl Server {
             }
             let written = self
                 .store()
-                .write(&kind.collection(), &target.key(&name), Op::Put(kind.freeze(&object)), Expect::Absent)
+                .write(
+                    &kind.collection(),
+                    &target.key(&name),
+                    Op::Put(kind.freeze(&object, managed_fields.as_deref())),
+                    Expect::Absent,
+                )
                 .await;
             match written {
                 Ok(written) => {
@@ -228,7 +241,7 @@ impl Server {
                 warnings.extend(said);
                 return Ok(Outcome::Tried(new));
             }
-            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new)) };
+            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new, None)) };
             match self.store().write(&kind.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
                 Ok(written) => {
                     warnings.extend(said);
