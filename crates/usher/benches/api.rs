@@ -259,19 +259,24 @@ async fn watch_latency(endpoint: &Endpoint, scale: usize, table: &mut Vec<(Strin
         let sent = sent.clone();
         readers.push(tokio::spawn(async move {
             let mut latencies: Vec<f32> = Vec::with_capacity(expected);
-            let mut buffer = Vec::new();
+            let mut rest = String::new();
             while latencies.len() < expected {
                 let Some(piece) = stream.next().await else { break };
                 let now = Instant::now();
-                buffer.extend_from_slice(&piece);
-                while let Some(end) = buffer.iter().position(|b| *b == b'\n') {
-                    if let Some(i) = index_of(&buffer[..end])
-                        && let Some(at) = *sent[i].lock().await
-                    {
+                // A piece may end within a line. Everything here is ASCII.
+                let piece = std::str::from_utf8(&piece).expect("text");
+                let Some((lines, tail)) = piece.rsplit_once('\n') else {
+                    rest.push_str(piece);
+                    continue;
+                };
+                rest.push_str(lines);
+                for i in rest.lines().filter_map(index_of) {
+                    if let Some(at) = *sent[i].lock().await {
                         latencies.push((now - at).as_secs_f32() * 1000.0);
                     }
-                    buffer.drain(..=end);
                 }
+                rest.clear();
+                rest.push_str(tail);
             }
             latencies
         }));
@@ -316,8 +321,7 @@ async fn watch_latency(endpoint: &Endpoint, scale: usize, table: &mut Vec<(Strin
     all.len()
 }
 
-fn index_of(line: &[u8]) -> Option<usize> {
-    let text = std::str::from_utf8(line).ok()?;
+fn index_of(text: &str) -> Option<usize> {
     let at = text.find("\"w-")?;
     text.get(at + 3..at + 9)?.parse().ok()
 }
