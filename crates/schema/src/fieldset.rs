@@ -12,6 +12,7 @@ use std::cmp::Ordering;
 
 mod element;
 mod json;
+mod name;
 #[cfg(test)]
 pub(crate) mod sample;
 mod shape;

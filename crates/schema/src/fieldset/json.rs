@@ -205,6 +205,20 @@ fn write_key(element: &Element, out: &mut String) {
             out.push_str(name);
             out.push('"');
         }
+        Element::Key(fields)
+            if fields.iter().all(|(name, value)| is_plain(name) && value.as_str().is_some_and(is_plain)) =>
+        {
+            // JSON inside of JSON: the quotes are what has to be escaped.
+            out.push_str("\"k:{");
+            for (i, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if i > 0 { ",\\\"" } else { "\\\"" });
+                out.push_str(name);
+                out.push_str("\\\":\\\"");
+                out.push_str(value.as_str().unwrap_or_default());
+                out.push_str("\\\"");
+            }
+            out.push_str("}\"");
+        }
         element => write_string(&key(element), out),
     }
 }

@@ -297,7 +297,7 @@ pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
     }
 }
 
-pub(super) fn compare_keys(keys: &[String], a: &Value, b: &Value) -> Ordering {
+fn compare_keys(keys: &[String], a: &Value, b: &Value) -> Ordering {
     keys.iter()
         .map(|key| match (a.get(key), b.get(key)) {
             (Some(a), Some(b)) => compare(a, b),
