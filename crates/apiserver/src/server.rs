@@ -35,6 +35,7 @@ struct Shared {
     webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
     closing: watch::Sender<bool>,
+    crowd: crate::rest::Crowd,
 }
 
 /// What the server is started with, apart from the store.
@@ -80,6 +81,7 @@ impl Server {
             options,
             metrics: Metrics::default(),
             closing: watch::Sender::new(false),
+            crowd: Default::default(),
         }))
     }
 
@@ -155,6 +157,11 @@ impl Server {
             "admissionregistration.k8s.io" => self.0.webhooks.configurations_changed(),
             _ => {}
         }
+    }
+
+    /// Those who watch over the network.
+    pub(crate) fn crowd(&self) -> &crate::rest::Crowd {
+        &self.0.crowd
     }
 
     /// Turns true when the server is about to stop: streams end then.

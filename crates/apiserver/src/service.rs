@@ -88,6 +88,7 @@ impl Server {
         B::Data: Buf + Send,
         B::Error: std::fmt::Display,
     {
+        let in_process = trusted.is_some();
         let user = match trusted {
             Some(Trusted(user)) => user,
             None => {
@@ -103,7 +104,7 @@ impl Server {
             return self.document(&info.path, &parts.headers, &query);
         }
         let body = read_body(body, self.options().max_body_bytes).await?;
-        let ask = Ask { info, query, user, headers: parts.headers, body };
+        let ask = Ask { info, query, user, in_process, headers: parts.headers, body };
         self.dispatch(ask).await
     }
 

@@ -67,15 +67,14 @@ pub struct Head(Vec<u8>);
 
 impl Head {
     pub fn new(api_version: &str, kind: &str) -> Head {
-        let name = |s: &str| Value::String(s.to_owned()).to_string();
-        Head(
-            format!(
-                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{{\"resourceVersion\":\"",
-                name(kind),
-                name(api_version)
-            )
-            .into_bytes(),
-        )
+        let mut out = Vec::with_capacity(128);
+        out.extend_from_slice(b"{\"kind\":");
+        // Writing to memory cannot fail.
+        let _ = serde_json::to_writer(&mut out, kind);
+        out.extend_from_slice(b",\"apiVersion\":");
+        let _ = serde_json::to_writer(&mut out, api_version);
+        out.extend_from_slice(b",\"metadata\":{\"resourceVersion\":\"");
+        Head(out)
     }
 
     pub fn of(resource: &Resource) -> Head {

@@ -134,6 +134,7 @@ impl Server {
                 info,
                 query: target.ask.query.clone(),
                 user: target.ask.user.clone(),
+                in_process: target.ask.in_process,
                 headers: target.ask.headers.clone(),
                 body: target.ask.body.clone(),
             };
