@@ -95,6 +95,7 @@ impl Server {
             info,
             query: Query::default(),
             user: Arc::new(User::new("system:apiserver", &[MASTERS])),
+            in_process: true,
             headers,
             body: Bytes::from(object.to_string()),
         };

@@ -36,6 +36,7 @@ struct Shared {
     metrics: Metrics,
     logs: std::sync::OnceLock<Arc<dyn crate::logs::LogSource>>,
     closing: watch::Sender<bool>,
+    crowd: crate::rest::Crowd,
 }
 
 /// What the server is started with, apart from the store.
@@ -82,6 +83,7 @@ impl Server {
             metrics: Metrics::default(),
             logs: Default::default(),
             closing: watch::Sender::new(false),
+            crowd: Default::default(),
         }))
     }
 
@@ -166,6 +168,11 @@ impl Server {
             "admissionregistration.k8s.io" => self.0.webhooks.configurations_changed(),
             _ => {}
         }
+    }
+
+    /// Those who watch over the network.
+    pub(crate) fn crowd(&self) -> &crate::rest::Crowd {
+        &self.0.crowd
     }
 
     /// Turns true when the server is about to stop: streams end then.

@@ -79,8 +79,9 @@ pub trait Served: Send + Sync {
         let _ = revision;
         true
     }
-    fn freeze(&self, object: &Object) -> Bytes {
-        stored::freeze(object)
+    /// The bytes to store. Managed fields may come apart, as text (see [`stored::freeze_with`]).
+    fn freeze(&self, object: &Object, managed_fields: Option<&str>) -> Bytes {
+        stored::freeze_with(object, managed_fields)
     }
     fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
         stored::thaw(self.resource(), value, revision)
@@ -199,10 +200,10 @@ impl<K: Kind> Served for Typed<K> {
         self.kind.stored_as().is_none()
     }
 
-    fn freeze(&self, object: &Object) -> Bytes {
+    fn freeze(&self, object: &Object, managed_fields: Option<&str>) -> Bytes {
         match self.kind.stored_as() {
-            Some(twin) => stored::freeze(&(twin.freeze)(object.clone())),
-            None => stored::freeze(object),
+            Some(twin) => stored::freeze_with(&(twin.freeze)(object.clone()), managed_fields),
+            None => stored::freeze_with(object, managed_fields),
         }
     }
 

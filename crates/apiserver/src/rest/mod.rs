@@ -24,12 +24,15 @@ use crate::request::{Info, Query};
 use crate::status::{ApiError, Result};
 
 pub(crate) use decode::{decode_body, question_body};
+pub(crate) use watch::Crowd;
 
 /// A request on a resource, authorized, with its body read.
 pub struct Ask {
     pub info: Info,
     pub query: Query,
     pub user: Arc<User>,
+    /// Asked by a client in this process, without a socket.
+    pub in_process: bool,
     pub headers: HeaderMap,
     pub body: Bytes,
 }

@@ -104,12 +104,8 @@ impl Server {
                     .unwrap_or_else(|| config.clone());
                 kind.decode(&mut made)?;
                 match self.create_object(target, made, options, Fields::Kept, &mut warnings).await {
-                    Ok((object, entry)) => {
-                        let answer = match entry {
-                            Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
-                            None => self.show_object(201, kind, &object, accepted)?,
-                        };
-                        return Ok(answer.warned(warnings));
+                    Ok(outcome) => {
+                        return Ok(self.show_outcome(target, 201, outcome, accepted)?.warned(warnings));
                     }
                     Err(e) if e.reason == "AlreadyExists" => {}
                     Err(e) => return Err(e),

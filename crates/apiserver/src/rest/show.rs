@@ -1,5 +1,7 @@
 //! From stored bytes to the shape the client asked for.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -39,16 +41,24 @@ pub struct Shower<'a> {
     pub kind: &'a dyn Served,
     pub accepted: Accepted,
     pub include: IncludeObject,
-    head: Head,
+    head: Cow<'a, Head>,
 }
 
 impl<'a> Shower<'a> {
     pub fn new(kind: &'a dyn Served, accepted: Accepted, include: IncludeObject) -> Shower<'a> {
-        let head = match accepted.shape {
+        Shower { kind, accepted, include, head: Cow::Owned(Shower::head(kind, accepted)) }
+    }
+
+    /// With a [`Shower::head`] that is kept for many objects.
+    pub fn with_head(kind: &'a dyn Served, accepted: Accepted, include: IncludeObject, head: &'a Head) -> Shower<'a> {
+        Shower { kind, accepted, include, head: Cow::Borrowed(head) }
+    }
+
+    pub fn head(kind: &dyn Served, accepted: Accepted) -> Head {
+        match accepted.shape {
             Shape::Partial | Shape::PartialList => Head::new(accepted.meta, "PartialObjectMetadata"),
             _ => Head::of(kind.resource()),
-        };
-        Shower { kind, accepted, include, head }
+        }
     }
 
     /// Appends one object in the shape asked for.
@@ -145,7 +155,7 @@ impl Server {
             return Ok(finish(code, object.to_string().into_bytes(), accepted));
         }
         let revision = object::meta_str(object, "resourceVersion").parse().unwrap_or(0);
-        self.show_stored(code, kind, &kind.freeze(object), revision, accepted, None)
+        self.show_stored(code, kind, &kind.freeze(object, None), revision, accepted, None)
     }
 }
 

@@ -252,7 +252,7 @@ impl Server {
                 return Ok(Outcome::Tried(new));
             }
             let removed = super::write::is_finished(kind, &new, &old, self.clock().now());
-            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new)) };
+            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new, None)) };
             let expect = usher_store::Expect::Revision(entry.mod_revision);
             match self.store().write(&kind.collection(), &key, op, expect).await {
                 Ok(written) => {
