@@ -32,6 +32,8 @@ pub struct Booking {
     pub since: Time,
     pub priority: i64,
     pub queued_at: Time,
+    /// Breaks ties of time: the later place goes first.
+    pub place: u64,
     /// Evicted, its quota not yet cleared.
     pub leaving: bool,
     /// Its room was made by evicting others.
@@ -40,6 +42,12 @@ pub struct Booking {
     pub group: Option<GroupId>,
     pub sibling: u32,
     pub part_of: Option<WorkloadId>,
+}
+
+impl Booking {
+    pub fn rank(&self, workload: WorkloadId) -> Rank {
+        (self.priority, Reverse(self.since), Reverse(self.place), workload)
+    }
 }
 
 /// Room kept for a workload that waits.
@@ -62,7 +70,7 @@ pub struct Change {
 }
 
 /// Order among the booked of a queue: the first is the first to be preempted.
-pub type Rank = (i64, Reverse<Time>, WorkloadId);
+pub type Rank = (i64, Reverse<Time>, Reverse<u64>, WorkloadId);
 
 #[derive(Debug, Clone)]
 enum Kind {
@@ -105,7 +113,7 @@ impl Ledger {
         let node = self.tree.queue_node(booking.queue);
         self.tree.settle();
         let book = self.queue_book(booking.queue);
-        book.ranks.insert((booking.priority, Reverse(booking.since), workload));
+        book.ranks.insert(booking.rank(workload));
         for (cell, amount) in booking.usage.iter() {
             let sum = book.by_priority.entry((cell, booking.priority)).or_default();
             *sum = sum.plus(*amount);
@@ -190,10 +198,10 @@ impl Ledger {
         change(booking);
         let after = booking.clone();
         debug_assert!(before.usage == after.usage && before.queue == after.queue && before.group == after.group);
-        if (before.priority, before.since) != (after.priority, after.since) {
+        if before.rank(workload) != after.rank(workload) {
             self.forget_rank(workload, &before);
             let book = self.queue_book(after.queue);
-            book.ranks.insert((after.priority, Reverse(after.since), workload));
+            book.ranks.insert(after.rank(workload));
             for (cell, amount) in after.usage.iter() {
                 let sum = book.by_priority.entry((cell, after.priority)).or_default();
                 *sum = sum.plus(*amount);
@@ -241,7 +249,7 @@ impl Ledger {
             .get(queue.index())
             .into_iter()
             .flat_map(|book| book.ranks.iter())
-            .filter_map(|(_, _, workload)| Some((*workload, self.booking(*workload)?)))
+            .filter_map(|(.., workload)| Some((*workload, self.booking(*workload)?)))
     }
 
     /// What the bookings of a queue use, holds aside.
@@ -381,7 +389,7 @@ impl Ledger {
 
     fn forget_rank(&mut self, workload: WorkloadId, booking: &Booking) {
         let book = self.queue_book(booking.queue);
-        book.ranks.remove(&(booking.priority, Reverse(booking.since), workload));
+        book.ranks.remove(&booking.rank(workload));
         for (cell, amount) in booking.usage.iter() {
             let key = (cell, booking.priority);
             if let Some(sum) = book.by_priority.get_mut(&key) {

@@ -19,6 +19,7 @@ fn booking(queue: u32, usage: Usage, group: Option<u32>) -> Booking {
         since: Time(0),
         priority: 0,
         queued_at: Time(0),
+        place: 0,
         leaving: false,
         won: false,
         ready: true,
