@@ -14,7 +14,7 @@ use crate::assign::{self, Verdict, Watch};
 use crate::fair;
 use crate::ledger::{Hold, Stage};
 use crate::model::{
-    Amount, Assignment, Cell, CheckId, Migration, Queue, QueueId, Reclaim, Stop, Strategy, Time, Usage, Workload,
+    Amount, Assignment, Cell, CheckId, Migration, Queue, QueueId, Queueing, Reclaim, Stop, Time, Usage, Workload,
     WorkloadId,
 };
 use crate::preempt::{self, Victim};
@@ -223,7 +223,7 @@ impl Scheduler {
 
     /// A strict line has a new head before a workload for which room is kept: the room goes back, the newcomer is first.
     fn yield_to_newcomer(&mut self, queue: QueueId) {
-        if self.world.queue(queue).is_none_or(|queue| queue.strategy != Strategy::StrictFifo) {
+        if self.world.queue(queue).is_none_or(|queue| queue.strategy != Queueing::StrictFifo) {
             return;
         }
         let Some(line) = self.line(queue) else { return };
@@ -351,8 +351,8 @@ impl Scheduler {
             return None;
         }
         match queue.strategy {
-            Strategy::StrictFifo => self.next_of_strict(id, mark),
-            Strategy::BestEffortFifo => self.next_of_best_effort(id, &queue, mark),
+            Queueing::StrictFifo => self.next_of_strict(id, mark),
+            Queueing::BestEffortFifo => self.next_of_best_effort(id, &queue, mark),
         }
     }
 
@@ -567,7 +567,7 @@ impl Scheduler {
         line.keeping.remove(&order.workload);
         line.leave(order, class);
         // The next of a strict line is the head now.
-        if self.world.queue(queue).is_some_and(|queue| queue.strategy == Strategy::StrictFifo) {
+        if self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo) {
             self.touched.insert(queue);
         }
     }
@@ -642,7 +642,7 @@ impl Scheduler {
     /// its queue can always take it back.
     fn keep_for_head(&mut self, id: WorkloadId, queue_id: QueueId, aim: Option<Assignment>) {
         let Some(queue) = self.world.queue(queue_id).cloned() else { return };
-        let keeps = queue.strategy == Strategy::StrictFifo && queue.preemption.reclaim != Reclaim::Any;
+        let keeps = queue.strategy == Queueing::StrictFifo && queue.preemption.reclaim != Reclaim::Any;
         let (Some(assignment), true) = (aim, keeps) else {
             self.drop_hold(id);
             return;
@@ -701,7 +701,7 @@ impl Scheduler {
             }
             Standing::InLine(queue, class) => {
                 let line = self.line(*queue)?;
-                if self.world.queue(*queue)?.strategy == Strategy::StrictFifo {
+                if self.world.queue(*queue)?.strategy == Queueing::StrictFifo {
                     let (first, _) = line.heads().next()?;
                     let head =
                         line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
