@@ -225,6 +225,14 @@ struct Found {
     cells: Vec<(ResourceId, Merit)>,
 }
 
+impl Found {
+    /// The merit says how the flavor compares with others, and a preference for preemption may count a borrowed cell as the worse one.
+    /// What has to be done for the flavor is decided by the cell that needs most.
+    fn worst(&self) -> Grade {
+        self.cells.iter().map(|(_, merit)| merit.grade).min().unwrap_or(Grade::Fit)
+    }
+}
+
 impl<'a> Trial<'a> {
     fn run(
         world: &mut World,
@@ -324,7 +332,7 @@ impl<'a> Trial<'a> {
                             self.contested.push(Cell::new(found.flavor, *resource));
                         }
                     }
-                    self.mode = self.mode.min(found.merit.grade.mode());
+                    self.mode = self.mode.min(found.worst().mode());
                 }
                 None => {
                     self.unplaced = vec![unplaced];
@@ -415,7 +423,7 @@ impl Scanner<'_> {
             }
             let found = self.try_flavor(world, trial, id, &mut watches, &mut blockers);
             if !found.merit.try_next(self.queue.fungibility) {
-                if at + 1 < self.group.flavors.len() && found.merit.grade != Grade::Fit {
+                if at + 1 < self.group.flavors.len() && found.worst() != Grade::Fit {
                     trial.stopped_early.push((self.scan, at));
                 }
                 best = Some(found);
@@ -429,7 +437,7 @@ impl Scanner<'_> {
                 best = Some(found);
             }
         }
-        let grade = best.as_ref().map_or(Grade::NoFit, |found| found.merit.grade);
+        let grade = best.as_ref().map_or(Grade::NoFit, Found::worst);
         let blocking = matches!(grade, Grade::NoFit | Grade::NoCandidates);
         if blocking && !trial.hopeless {
             // Nothing else matters until this resource group has a flavor.
@@ -483,12 +491,7 @@ impl Scanner<'_> {
             let (merit, blocker) = self.try_cell(world, cell, earlier, request, skip_search);
             blockers.extend(blocker);
             if matches!(merit.grade, Grade::NoFit | Grade::NoCandidates) && !watched {
-                // What earlier pod sets take of the cell may change with their flavor, so only this one's own request is sure.
-                let covered = world.ledger.covered(self.asker.group, self.asker.node, cell, self.asker.workload);
-                let need = request.minus(covered).or_zero();
-                if need <= world.ledger.tree.potential(self.asker.node, cell) {
-                    watches.push(Watch { cell, need });
-                }
+                watches.extend(self.watch(world, cell, request));
                 watched = true;
             }
             if found.merit.preferred_to(merit, self.queue.fungibility.preference) {
@@ -496,7 +499,21 @@ impl Scanner<'_> {
             }
             found.cells.push((resource, merit));
         }
+        if matches!(found.worst(), Grade::Preempt | Grade::Reclaim) {
+            // Each cell could be had, together or in time perhaps not: a change to any of them matters.
+            let requests = self.totals.iter().filter(|(resource, _)| self.group.resources.contains(resource));
+            watches.extend(
+                requests.filter_map(|(resource, request)| self.watch(world, Cell::new(flavor, *resource), *request)),
+            );
+        }
         found
+    }
+
+    /// What earlier pod sets take of the cell may change with their flavor, so only this one's own request is sure to be needed.
+    fn watch(&self, world: &World, cell: Cell, request: Amount) -> Option<Watch> {
+        let covered = world.ledger.covered(self.asker.group, self.asker.node, cell, self.asker.workload);
+        let need = request.minus(covered).or_zero();
+        (need <= world.ledger.tree.potential(self.asker.node, cell)).then_some(Watch { cell, need })
     }
 
     fn try_cell(
