@@ -276,7 +276,8 @@ impl Scheduler {
                 self.line_mut(queue).holding.remove(&order);
                 self.admit(id, queue, assignment, true, out);
             }
-            _ if waits => {}
+            // Siblings may use the room that is kept for it, which their own watches do not see.
+            _ if waits => self.turn_group(self.group(id)),
             Verdict::Preempts { assignment, victims, .. }
                 if !self.is_gated(id) && self.preempting_sibling(id).is_none() =>
             {
@@ -386,14 +387,14 @@ impl Scheduler {
             let free = self.world.ledger.tree.free(node, cell);
             for (need, classes) in line.waiting_for(cell) {
                 considered += 1;
-                if need > free && !self.worth_preempting(id, queue, cell, need, free) {
+                if need > free && need > Amount::ZERO && !self.worth_preempting(id, queue, cell, need, free) {
                     break;
                 }
                 for &(order, class) in classes {
                     if best.is_some_and(|(_, own, ..)| own <= order) {
                         break;
                     }
-                    if need <= free {
+                    if need <= free || need == Amount::ZERO {
                         let (level, _) = self.world.ledger.tree.height_that_fits(node, cell, need);
                         best = Some((level, order, id, class));
                         break;
@@ -427,18 +428,27 @@ impl Scheduler {
             return true;
         }
         line.watches(class).iter().any(|watch| {
-            let own_hold = line
-                .head_of(class)
-                .and_then(|head| self.held_by_head(head.workload, node, watch.cell))
-                .unwrap_or_default();
-            let free = self.world.ledger.tree.free(node, watch.cell).plus(own_hold);
-            watch.need <= free || self.could_preempt(id, class, watch.cell, watch.need, free)
+            let kept = line.head_of(class).map_or(Amount::ZERO, |head| self.kept_for(head.workload, watch.cell));
+            let free = self.world.ledger.tree.free(node, watch.cell).plus(kept);
+            watch.need <= free.or_zero() || self.could_preempt(id, class, watch.cell, watch.need, free)
         })
     }
 
-    /// What is kept for the head of a strict line counts as used, but not for itself.
-    fn held_by_head(&self, id: WorkloadId, _node: NodeId, cell: Cell) -> Option<Amount> {
-        self.world.ledger.held(id).map(|hold| hold.assignment.usage.amount(cell))
+    /// The workload, or members of its group, for which room is kept.
+    fn held_for(&self, id: WorkloadId) -> Vec<WorkloadId> {
+        let ledger = &self.world.ledger;
+        match self.group(id) {
+            Some(group) => {
+                ledger.members(group).iter().copied().filter(|member| ledger.held(*member).is_some()).collect()
+            }
+            None => ledger.held(id).map(|_| id).into_iter().collect(),
+        }
+    }
+
+    /// What is kept for a workload or its siblings counts as used, but not for itself.
+    fn kept_for(&self, id: WorkloadId, cell: Cell) -> Amount {
+        let kept = self.held_for(id).into_iter().filter_map(|member| self.world.ledger.held(member));
+        kept.fold(Amount::ZERO, |sum, hold| sum.plus(hold.assignment.usage.amount(cell)))
     }
 
     /// Could anyone of the queue get this much by preemption? Needs are looked at in rising order, so a no ends the search.
@@ -492,14 +502,11 @@ impl Scheduler {
         let Some(shape) = self.entry(id).map(|entry| entry.workload.shape.clone()) else {
             return waits(Wait::Deactivated, Vec::new());
         };
-        let held = self.world.ledger.held(id).is_some();
-        if held {
-            self.world.ledger.lift(id);
-        }
+        // Room kept for itself or for a sibling is room for the same job.
+        let held = self.held_for(id);
+        held.iter().for_each(|member| self.world.ledger.lift(*member));
         let verdict = assign::decide(&mut self.world, &asker, &shape);
-        if held {
-            self.world.ledger.restore(id);
-        }
+        held.iter().for_each(|member| self.world.ledger.restore(*member));
         match verdict {
             Verdict::Fits(_) if self.world.settings.block_until_ready => match self.unready.first() {
                 Some(&workload) => waits(Wait::PodsNotReady { workload }, Vec::new()),
