@@ -107,7 +107,7 @@ fn at_counts(world: &mut World, asker: &Asker, shape: &Shape, counts: &[u32]) ->
         if mode == Mode::Preempt && !trial.hopeless {
             let extra = trial.extra(world, asker);
             if let Some(victims) = preempt::victims(world, asker, &trial.contested, &extra) {
-                return Verdict::Preempts { assignment, victims, watches: tidy(watches) };
+                return Verdict::Preempts { assignment, victims, watches };
             }
             // Each cell alone could be had, all together not: any change to any of them matters.
             watches.extend(extra.iter().map(|(cell, need)| Watch { cell, need: *need }));
@@ -130,14 +130,7 @@ fn at_counts(world: &mut World, asker: &Asker, shape: &Shape, counts: &[u32]) ->
         }
     }
     let (reason, aim) = first.unwrap_or((Wait::Unplaced(Vec::new()), None));
-    Verdict::Waits { reason, watches: tidy(watches), aim }
-}
-
-fn tidy(mut watches: Vec<Watch>) -> Vec<Watch> {
-    watches.sort();
-    // Of one cell the smallest need is enough.
-    watches.dedup_by_key(|watch| watch.cell);
-    watches
+    Verdict::Waits { reason, watches, aim }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -505,7 +505,16 @@ impl Scheduler {
         // Room kept for itself or for a sibling is room for the same job.
         let held = self.held_for(id);
         held.iter().for_each(|member| self.world.ledger.lift(*member));
-        let verdict = assign::decide(&mut self.world, &asker, &shape);
+        let mut verdict = assign::decide(&mut self.world, &asker, &shape);
+        let forbidden = self.is_gated(id) || self.preempting_sibling(id).is_some();
+        if forbidden && let Verdict::Preempts { watches, .. } = &mut verdict {
+            // Who may not preempt takes what is free, even where preempting would have been preferred, and watches for it.
+            let plain = Asker { may_preempt: false, ..asker };
+            match assign::decide(&mut self.world, &plain, &shape) {
+                Verdict::Waits { watches: more, .. } => watches.extend(more),
+                fits => verdict = fits,
+            }
+        }
         held.iter().for_each(|member| self.world.ledger.restore(*member));
         match verdict {
             Verdict::Fits(_) if self.world.settings.block_until_ready => match self.unready.first() {

@@ -155,8 +155,11 @@ impl Line {
     }
 
     /// Parks a class; it is found again from the end of the round on.
-    pub fn park(&mut self, id: ClassId, reason: Arc<Wait>, watches: Vec<Watch>) {
+    pub fn park(&mut self, id: ClassId, reason: Arc<Wait>, mut watches: Vec<Watch>) {
         let Some(head) = self.class(id).head() else { return };
+        // Of one cell the smallest need is enough.
+        watches.sort();
+        watches.dedup_by_key(|watch| watch.cell);
         self.unlist(id, head);
         let class = self.class_mut(id);
         class.state = State::Parked { reason, watches };
