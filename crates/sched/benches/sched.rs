@@ -45,6 +45,10 @@ fn main() {
         frees(1_000, parked, free);
         return;
     }
+    if args.iter().any(|arg| arg == "churn") {
+        churn("10 cohorts of 100 queues, 3 sizes", 10, 100, 50_000 / size);
+        return;
+    }
     println!("{:<44} {:>10} {:>12} {:>14}", "", "decisions", "cpu seconds", "decisions/s");
     for (name, cohorts) in [("1,000 queues alone", 0), ("in 100 cohorts of 10", 100), ("in 10 cohorts of 100", 10)] {
         arrivals(name, 1_000, cohorts, 1_000_000 / size, 1_000);
@@ -229,6 +233,8 @@ fn frees(queues: u32, parked: u32, frees: u32) {
         let Some(id) = running.pop_front() else { break };
         sched.apply(Event::Gone(id));
         refilled += admits(&mut sched, i64::from(at) + 1).len() as u32;
+        // As many wait as before.
+        sched.apply(Event::Workload(id, workload(u32::MAX / 2 + at, id.0 % queues, &one, 0)));
     }
     let micros = start.seconds() * 1e6;
     let after = sched.work();

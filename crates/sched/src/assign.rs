@@ -209,6 +209,8 @@ struct Trial<'a> {
     watches: Vec<Watch>,
     /// Some resource group has only flavors without candidates: evicting others is not worth a search.
     hopeless: bool,
+    /// There is more than one pod set to find flavors for.
+    several: bool,
     stopped_early: Vec<(Scan, usize)>,
 }
 
@@ -246,6 +248,7 @@ impl<'a> Trial<'a> {
             unplaced: Vec::new(),
             watches: Vec::new(),
             hopeless: false,
+            several: false,
             stopped_early: Vec::new(),
         };
         let Some(queue) = world.queue(asker.queue).cloned() else {
@@ -263,7 +266,9 @@ impl<'a> Trial<'a> {
             requests.sort();
             trial.requests.push(requests);
         }
-        for (at, members) in pod_set_groups(shape).into_iter().enumerate() {
+        let groups = pod_set_groups(shape);
+        trial.several = groups.len() > 1;
+        for (at, members) in groups.into_iter().enumerate() {
             if !trial.place(world, asker, &queue, at, &members, starts) {
                 trial.mode = Mode::NoFit;
                 break;
@@ -432,15 +437,16 @@ impl Scanner<'_> {
         }
         let grade = best.as_ref().map_or(Grade::NoFit, Found::worst);
         let blocking = matches!(grade, Grade::NoFit | Grade::NoCandidates);
-        if blocking && !trial.hopeless {
+        if blocking && !trial.hopeless && !trial.several {
             // Nothing else matters until this resource group has a flavor.
             trial.watches.clear();
             trial.stopped_early.clear();
         }
+        // Which flavor one pod set gets decides what is left for the next, so with several of them each flavor that is short matters.
+        if trial.several || (grade != Grade::Fit && !trial.hopeless) {
+            trial.watches.extend(watches);
+        }
         if grade != Grade::Fit {
-            if !trial.hopeless {
-                trial.watches.extend(watches);
-            }
             trial.hopeless |= blocking;
             unplaced.groups.extend(std::iter::repeat_n(self.scan.1, blockers.len()));
             unplaced.blockers.extend(blockers);

@@ -386,10 +386,10 @@ impl Scheduler {
             }
             let free = self.world.ledger.tree.free(node, cell);
             for (need, classes) in line.waiting_for(cell) {
-                considered += 1;
                 if need > free && need > Amount::ZERO && !self.worth_preempting(id, queue, cell, need, free) {
                     break;
                 }
+                considered += 1;
                 for &(order, class) in classes {
                     if best.is_some_and(|(_, own, ..)| own <= order) {
                         break;
