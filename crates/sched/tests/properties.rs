@@ -46,10 +46,13 @@ enum Step {
     Plan { later: i64 },
 }
 
+/// Requests of one pod by resource, how many pods, how few will do.
+type Asked = (Vec<(u32, i64)>, u32, Option<u32>);
+
 #[derive(Debug, Clone)]
 struct Sketch {
     queue: u32,
-    pod_sets: Vec<(Vec<(u32, i64)>, u32, Option<u32>)>,
+    pod_sets: Vec<Asked>,
     allowed: Option<u32>,
     priority: i64,
     queued_at: i64,

@@ -34,7 +34,8 @@ async fn a_job_runs_to_completion_and_counts_each_pod_once() {
     let created = world.events("plain").await.into_iter().filter(|event| event.1 == "SuccessfulCreate");
     let mut told: Vec<_> = created.map(|event| event.2).collect();
     let mut expected: Vec<_> = pods.iter().map(|pod| format!("Created pod: {}", pod.name_any())).collect();
-    (told.sort(), expected.sort());
+    told.sort();
+    expected.sort();
     assert_eq!(told, expected);
 }
 

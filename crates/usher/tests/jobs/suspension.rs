@@ -165,7 +165,8 @@ async fn race(replacement: &str, notes: Value, rounds: usize) {
                 ran += usize::from(!world.pods_of("raced").await.is_empty());
             }
         );
-        (resumed.expect("resume"), suspended.expect("suspend"));
+        resumed.expect("resume");
+        suspended.expect("suspend");
         match edited {
             Ok(_) => edits += 1,
             Err(error) => {
