@@ -78,6 +78,25 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Nothing runs but what is then asked for.
+    pub fn none() -> Self {
+        Options {
+            gc: false,
+            namespaces: false,
+            service_accounts: false,
+            cluster_roles: false,
+            placement: false,
+            node_lifecycle: false,
+            cronjob: None,
+            event_ttl: None,
+            job: None,
+            ttl_after_finished: false,
+            ..Options::default()
+        }
+    }
+}
+
 pub struct Controllers;
 
 impl Controllers {

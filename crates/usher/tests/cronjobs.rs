@@ -107,14 +107,9 @@ impl Plane {
             }
         });
         let options = usher_controllers::Options {
-            gc: false,
-            namespaces: false,
-            service_accounts: false,
-            cluster_roles: false,
-            event_ttl: None,
             cronjob: Some(policy),
             cronjob_metrics: self.metrics.clone(),
-            ..Default::default()
+            ..usher_controllers::Options::none()
         };
         self.controllers = Some(Controllers::start(Client::new(service, "default"), self.clock.clone(), options));
     }
@@ -535,7 +530,7 @@ async fn events_read_as_the_real_controllers_and_ours_runs_against_a_real_server
     let reasons: BTreeSet<_> = expected.iter().filter_map(|line| line.split(' ').nth(2)).collect();
     assert!(reasons.len() >= 8, "{expected:#?}");
 
-    let ours = harness::Usher::start();
+    let ours = harness::Usher::start_with(&["--node=false", "--controllers", "cronjob-controller"]);
     assert_eq!(story(&ours, &kubectl), expected, "usher");
     drop(ours);
 
@@ -543,14 +538,8 @@ async fn events_read_as_the_real_controllers_and_ours_runs_against_a_real_server
     let kubeconfig = Kubeconfig::read_from(harness::Server::kubeconfig(&server)).expect("a kubeconfig");
     let config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.expect("a cluster");
-    let options = usher_controllers::Options {
-        gc: false,
-        namespaces: false,
-        service_accounts: false,
-        cluster_roles: false,
-        event_ttl: None,
-        ..Default::default()
-    };
+    let cronjob = Some(usher_controllers::cronjob::Policy::default());
+    let options = usher_controllers::Options { cronjob, ..usher_controllers::Options::none() };
     let handle = Controllers::start(Client::try_from(config).expect("a client"), Clock::wall(), options);
     let told = tokio::task::spawn_blocking(move || story(&server, &kubectl)).await.expect("a story");
     handle.stop().await;
@@ -560,7 +549,7 @@ async fn events_read_as_the_real_controllers_and_ours_runs_against_a_real_server
 #[test]
 fn kubectl_sees_when_a_job_was_meant_to_run() {
     let kubectl = need!(harness::kubectl());
-    let server = harness::Usher::start();
+    let server = harness::Usher::start_with(&["--node=false"]);
     let shell = harness::Shell::new(&kubectl, &server);
     let said = |script: &str| {
         let ended = shell.run("cron", script);
@@ -611,7 +600,8 @@ fn kubectl_sees_when_a_job_was_meant_to_run() {
 fn every_spelling_of_the_gate_turns_the_annotation_off() {
     let kubectl = need!(harness::kubectl());
     for name in ["JobScheduledAnnotation", "JobsScheduledAnnotation", "CronJobsScheduledAnnotation"] {
-        let server = harness::Usher::start_with(&["--in-memory", "--feature-gates", &format!("{name}=false")]);
+        let server =
+            harness::Usher::start_with(&["--node=false", "--in-memory", "--feature-gates", &format!("{name}=false")]);
         let shell = harness::Shell::new(&kubectl, &server);
         let script = r#"set -e
             kubectl create cronjob hi --image=busybox --schedule='0 * * * *' >/dev/null

@@ -57,8 +57,14 @@ impl World {
     pub fn start_controllers(&mut self) {
         let clear = self.gates.mutable_directives_when_suspended;
         let policy = Policy { clear_start_time_on_suspend: clear };
-        let options =
-            Options { job: Some(job::Options { policy, ..Default::default() }), event_ttl: None, ..Default::default() };
+        let options = Options {
+            gc: true,
+            namespaces: true,
+            service_accounts: true,
+            job: Some(job::Options { policy, ..Default::default() }),
+            ttl_after_finished: true,
+            ..Options::none()
+        };
         self.controllers = Some(Controllers::start(self.client.clone(), self.clock.clone(), options));
     }
 
