@@ -46,10 +46,13 @@ enum Step {
     Plan { later: i64 },
 }
 
+/// Requests by resource, count, minimum count.
+type PodSetSketch = (Vec<(u32, i64)>, u32, Option<u32>);
+
 #[derive(Debug, Clone)]
 struct Sketch {
     queue: u32,
-    pod_sets: Vec<(Vec<(u32, i64)>, u32, Option<u32>)>,
+    pod_sets: Vec<PodSetSketch>,
     allowed: Option<u32>,
     priority: i64,
     queued_at: i64,
@@ -65,7 +68,7 @@ fn resource(at: u32) -> ResourceId {
 
 impl Sketch {
     fn lower(&self, id: u32) -> Workload {
-        let pod_set = |(requests, count, min): &(Vec<(u32, i64)>, u32, Option<u32>)| PodSet {
+        let pod_set = |(requests, count, min): &PodSetSketch| PodSet {
             name: "main".into(),
             count: *count,
             min_count: min.map(|min| min.min(*count)),
