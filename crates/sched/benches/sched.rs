@@ -226,26 +226,29 @@ fn frees(queues: u32, parked: u32, frees: u32) {
             .collect()
     };
     running.extend(admits(&mut sched, 0));
-    let before = sched.work();
-    let start = Stopwatch::start();
-    let mut refilled = 0;
+    let (mut evaluations, mut looks, mut classes, mut seconds, mut refilled) = (0, 0, 0, 0.0, 0);
     for at in 0..frees.min(queues) {
         let Some(id) = running.pop_front() else { break };
+        let (before, start) = (sched.work(), Stopwatch::start());
         sched.apply(Event::Gone(id));
         refilled += admits(&mut sched, i64::from(at) + 1).len() as u32;
-        // As many wait as before.
+        seconds += start.seconds();
+        let after = sched.work();
+        evaluations += after.evaluations - before.evaluations;
+        looks += after.looks - before.looks;
+        classes += after.classes - before.classes;
+        // As many wait as before; their coming is not counted.
         sched.apply(Event::Workload(id, workload(u32::MAX / 2 + at, id.0 % queues, &one, 0)));
+        admits(&mut sched, i64::from(at) + 1);
     }
-    let micros = start.seconds() * 1e6;
-    let after = sched.work();
     let frees = f64::from(frees.min(queues));
     println!(
         "{:<44} {:>10} {:>12.2} {:>14.2} {:>14.2} {:>14.2}",
         format!("{parked}"),
         refilled,
-        micros / frees,
-        (after.evaluations - before.evaluations) as f64 / frees,
-        (after.looks - before.looks) as f64 / frees,
-        (after.classes - before.classes) as f64 / frees,
+        seconds * 1e6 / frees,
+        evaluations as f64 / frees,
+        looks as f64 / frees,
+        classes as f64 / frees,
     );
 }

@@ -721,7 +721,7 @@ impl Scheduler {
                     let (first, _) = line.heads().next()?;
                     let head =
                         line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
-                    if !self.same_place(head, id) {
+                    if !self.same_place(head, id) || line.reason(*class).is_none() {
                         return Some(Arc::new(Wait::BehindHead { head }));
                     }
                 }

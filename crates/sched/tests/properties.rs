@@ -46,13 +46,13 @@ enum Step {
     Plan { later: i64 },
 }
 
-/// Requests of one pod by resource, how many pods, how few will do.
-type Asked = (Vec<(u32, i64)>, u32, Option<u32>);
+/// Requests by resource, count, minimum count.
+type PodSetSketch = (Vec<(u32, i64)>, u32, Option<u32>);
 
 #[derive(Debug, Clone)]
 struct Sketch {
     queue: u32,
-    pod_sets: Vec<Asked>,
+    pod_sets: Vec<PodSetSketch>,
     allowed: Option<u32>,
     priority: i64,
     queued_at: i64,
@@ -68,7 +68,7 @@ fn resource(at: u32) -> ResourceId {
 
 impl Sketch {
     fn lower(&self, id: u32) -> Workload {
-        let pod_set = |(requests, count, min): &(Vec<(u32, i64)>, u32, Option<u32>)| PodSet {
+        let pod_set = |(requests, count, min): &PodSetSketch| PodSet {
             name: "main".into(),
             count: *count,
             min_count: min.map(|min| min.min(*count)),

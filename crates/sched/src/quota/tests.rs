@@ -85,10 +85,10 @@ fn a_long_chain_of_cohorts_needs_no_stack() {
     assert_eq!(tree.available(a, CPU), Amount(10));
 }
 
-/// A random tree as parents and quotas: two levels of cohorts, queues below either.
-/// The parent of each, and its quota.
+/// Parents and quotas.
 type Nodes = Vec<(Option<u32>, Quota)>;
 
+/// A random tree: two levels of cohorts, queues below either.
 fn world() -> impl Strategy<Value = (Nodes, Nodes)> {
     let limit = || prop_oneof![Just(None), (0..12i64).prop_map(|n| Some(Amount(n)))];
     let quota = move || {
