@@ -71,7 +71,7 @@ pub fn parse_yaml(bytes: &[u8], problems: &mut Vec<Problem>) -> Result<Value> {
 
 fn repeated_key(error: &serde_saphyr::Error) -> Option<Problem> {
     let serde_saphyr::Error::DuplicateMappingKey { key, location } = error.without_snippet() else { return None };
-    Some(Problem::Repeated { line: location.line() as u64, key: key.clone().unwrap_or_default() })
+    Some(Problem::Repeated { line: location.line(), key: key.clone().unwrap_or_default() })
 }
 
 fn first_line(text: &str) -> &str {
