@@ -7,6 +7,7 @@ pub mod cluster_roles;
 pub mod event_expiry;
 pub mod gc;
 pub mod namespaces;
+pub mod queueing;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
