@@ -1,4 +1,7 @@
-//! What must exist before the first client comes: the system's namespaces, roles and priority classes.
+//! What must exist before the first client comes: the system's namespaces, roles and priority classes, and the definitions of
+//! kinds that come with the server ([`definitions`]).
+
+mod definitions;
 
 use std::sync::Arc;
 
@@ -9,6 +12,7 @@ use serde_json::{Value, json};
 use crate::auth::bootstrap;
 use crate::auth::identity::{MASTERS, User};
 use crate::object;
+use crate::registry::kind::Resource;
 use crate::request::{Info, Query};
 use crate::rest::Ask;
 use crate::server::Server;
@@ -49,13 +53,22 @@ impl Server {
         if self.store().get(&resource.collection(), &stored::key(namespace, name)).is_some() {
             return Ok(());
         }
+        match self.write_own("create", resource, "", &object).await {
+            Err(error) if error.reason != "AlreadyExists" => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// A write by the server itself, through everything that a client's goes through.
+    async fn write_own(&self, verb: &'static str, resource: &Resource, name: &str, object: &Value) -> Result<()> {
         let info = Info {
-            verb: "create",
+            verb,
             is_resource: true,
-            group: group.to_owned(),
-            version: version.to_owned(),
-            namespace: namespace.to_owned(),
+            group: resource.group.clone(),
+            version: resource.version.clone(),
+            namespace: object::namespace(object).to_owned(),
             resource: resource.plural.clone(),
+            name: name.to_owned(),
             ..Info::default()
         };
         let mut headers = HeaderMap::new();
@@ -67,10 +80,7 @@ impl Server {
             headers,
             body: Bytes::from(object.to_string()),
         };
-        match self.dispatch(ask).await {
-            Err(error) if error.reason != "AlreadyExists" => Err(error),
-            _ => Ok(()),
-        }
+        self.dispatch(ask).await.map(|_| ())
     }
 
     /// Forgets history by age: what is older than one to two periods can no longer be watched from. Runs until the server

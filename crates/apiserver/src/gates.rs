@@ -9,6 +9,8 @@ pub struct Gates {
     pub mutable_directives_when_suspended: bool,
     /// KEP-5440: the resources of a suspended Job may change.
     pub mutable_resources_when_suspended: bool,
+    /// What queues can do: concurrent admission (KEP-8691), elastic jobs (KEP-77).
+    pub queues: usher_api::kueue::rules::Gates,
 }
 
 impl Default for Gates {
@@ -17,6 +19,7 @@ impl Default for Gates {
             mutable_directives: true,
             mutable_directives_when_suspended: true,
             mutable_resources_when_suspended: true,
+            queues: Default::default(),
         }
     }
 }
@@ -25,12 +28,14 @@ impl Default for Gates {
 type Select = fn(&mut Gates) -> &mut bool;
 
 /// The spellings of each gate, the seeds' first.
-const NAMES: [(&str, Select); 5] = [
+const NAMES: [(&str, Select); 7] = [
     ("MutableSchedulingDirectivesForJobs", |g| &mut g.mutable_directives),
     ("JobMutableNodeSchedulingDirectives", |g| &mut g.mutable_directives),
     ("MutableSchedulingDirectivesForSuspendedJobs", |g| &mut g.mutable_directives_when_suspended),
     ("MutableJobPodResourcesForSuspendedJobs", |g| &mut g.mutable_resources_when_suspended),
     ("MutablePodResourcesForSuspendedJobs", |g| &mut g.mutable_resources_when_suspended),
+    ("ConcurrentAdmission", |g| &mut g.queues.concurrent_admission),
+    ("ElasticJobsViaWorkloadSlices", |g| &mut g.queues.elastic_jobs),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

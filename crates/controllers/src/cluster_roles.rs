@@ -10,8 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::runtime::objects::is_not_found;
-use crate::runtime::watches::Store;
-use crate::runtime::{GroupResource, Key, Outcome, QueueMetrics, Signal, Tasks, Watches, WorkQueue};
+use crate::runtime::{GroupResource, Key, Outcome, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue};
 
 const MANAGER: &str = "clusterrole-aggregation-controller";
 

@@ -11,8 +11,7 @@ use usher_env::Clock;
 
 use crate::runtime::meta::timestamp;
 use crate::runtime::objects::{is_conflict, is_not_found};
-use crate::runtime::watches::Store;
-use crate::runtime::{GroupResource, Key, Objects, Outcome, QueueMetrics, Signal, Tasks, Watches, WorkQueue};
+use crate::runtime::{GroupResource, Key, Objects, Outcome, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue};
 
 const WORKERS: usize = 4;
 

@@ -97,6 +97,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     let keys = Keys { service_account: pki.service_account_key, tokens };
     let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
     server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;
+    server.install(usher_api::kueue::definitions()).await.map_err(|e| StartError::Bootstrap(e.message))?;
 
     server.clone().start_custom_resources();
     listener.set_nonblocking(true).map_err(StartError::Runtime)?;

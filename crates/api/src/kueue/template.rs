@@ -1,11 +1,14 @@
 //! Pod templates inside Workloads.
 //!
 //! In a custom resource a quantity may be a number (`cpu: 1`), because its schema takes numbers and strings; the types of
-//! k8s-openapi take strings only. So templates are read through JSON, where the numbers in resource lists become strings.
+//! k8s-openapi take strings only. So templates are read through JSON, where quantities become text as Go writes it: equal
+//! amounts are equal then.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
+
+use crate::quantity::Quantity;
 
 /// `#[serde(deserialize_with)]` of a template.
 pub fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PodTemplateSpec, D::Error> {
@@ -36,9 +39,9 @@ fn walk(value: &mut Value) {
             for (name, field) in fields {
                 match field {
                     Value::Object(amounts) if MAPS.contains(&name.as_str()) => {
-                        amounts.values_mut().for_each(number_as_text);
+                        amounts.values_mut().for_each(canonical);
                     }
-                    Value::Number(_) if SINGLE.contains(&name.as_str()) => number_as_text(field),
+                    Value::Number(_) | Value::String(_) if SINGLE.contains(&name.as_str()) => canonical(field),
                     other => walk(other),
                 }
             }
@@ -48,16 +51,28 @@ fn walk(value: &mut Value) {
     }
 }
 
-fn number_as_text(value: &mut Value) {
-    if let Value::Number(number) = value {
-        *value = Value::String(number.to_string());
-    }
+/// What is no quantity stays as it is, to be refused by whoever wants one.
+fn canonical(value: &mut Value) {
+    let text = match value {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => std::mem::take(text),
+        _ => return,
+    };
+    *value = Value::String(Quantity::parse(&text).map_or(text, |amount| amount.to_string()));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn equal_amounts_are_equal() {
+        let with =
+            |cpu| read(&json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}}));
+        assert_eq!(with(json!(1)), with(json!("1000m")));
+        assert_ne!(with(json!(1)), with(json!("1001m")));
+    }
 
     #[test]
     fn quantities_may_be_numbers() {

@@ -1,6 +1,6 @@
 //! The chain: which plugins and webhooks a write goes through, in which order.
 
-use super::plugins::{namespace, nodes, pods};
+use super::plugins::{kueue, namespace, nodes, pods};
 use super::webhook::Rounds;
 use super::{Operation, Review};
 use crate::object::Object;
@@ -48,6 +48,7 @@ impl Server {
         }
         if let Some(object) = object {
             self.run_validating_plugins(review, object).await?;
+            kueue::validate(self, review, object, old, warnings)?;
         }
         let hooks = self.webhooks();
         if review.is_exempt_from_webhooks() {
@@ -67,6 +68,7 @@ impl Server {
             namespace::accepts(self, review, object)?;
         }
         if !review.resource().group.is_empty() {
+            kueue::admit(review, object);
             return Ok(());
         }
         match (review.resource().plural.as_str(), review.subresource) {

@@ -109,7 +109,7 @@ pub fn validate_update(crd: &Value, old: &Value, errors: &mut Errors) {
 pub fn warnings(crd: &Value, old: Option<&Value>) -> Vec<String> {
     let of = |crd: &Value| -> Vec<String> {
         let schemas = versions(crd).iter().filter_map(|v| v.pointer("/schema/openAPIV3Schema"));
-        schemas.filter_map(|s| Structural::compile(s).ok()).flat_map(|s| s.warnings()).collect()
+        schemas.flat_map(Structural::warnings).collect()
     };
     let known = old.map(of).unwrap_or_default();
     let mut out: Vec<String> = Vec::new();
@@ -398,9 +398,9 @@ fn columns(version: &Value, at: &Path, errors: &mut Errors) {
 
 fn selectable_fields(version: &Value, at: &Path, errors: &mut Errors) {
     let list = version.get("selectableFields").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let Some(schema) = version.pointer("/schema/openAPIV3Schema") else { return };
+    let schema = version.pointer("/schema/openAPIV3Schema").filter(|_| !list.is_empty());
     // A schema that does not compile has been refused already.
-    let Some(structural) = Structural::compile(schema).ok().filter(|_| !list.is_empty()) else { return };
+    let Some(structural) = schema.and_then(|s| Structural::compile(s).ok()) else { return };
     let mut seen: Vec<Path> = Vec::new();
     for (i, field) in list.iter().enumerate() {
         let at = at.index(i).child("jsonPath");

@@ -75,7 +75,8 @@ impl Server {
         tokio::spawn(async move { self.run_custom_resources().await });
     }
 
-    async fn settle_definitions(&self) {
+    /// Brings the conditions of all definitions up to date, once.
+    pub(crate) async fn settle_definitions(&self) {
         let all = definitions(self);
         let objects: Vec<Value> = all.iter().map(|(o, _)| o.clone()).collect();
         for (mut definition, revision) in all {

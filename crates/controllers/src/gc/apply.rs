@@ -8,11 +8,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::api::{DeleteParams, Patch, Preconditions, PropagationPolicy};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use usher_env::Clock;
 
 use crate::runtime::objects::{is_conflict, is_not_found, is_unsupported_media_type};
 use crate::runtime::{
-    Catalog, Meta, Objects, Outcome, OwnerRef, QueueMetrics, Resource, Signal, Tasks, Watches, WorkQueue, events,
+    Catalog, Meta, Objects, Outcome, OwnerRef, QueueMetrics, Recorder, Resource, Signal, Tasks, Watches, WorkQueue,
 };
 
 use super::decide::{Decision, Owner, Policy, Triage, decide, is_leaving, misplaced_message, triage};
@@ -26,7 +25,7 @@ pub trait Cluster: Send + Sync + 'static {
     fn get(&self, at: &Place) -> impl Future<Output = Result<Option<Meta>, kube::Error>> + Send;
     fn delete(&self, at: &Place, how: &DeleteParams) -> impl Future<Output = Result<(), kube::Error>> + Send;
     fn patch(&self, at: &Place, patch: &Patch<Value>) -> impl Future<Output = Result<(), kube::Error>> + Send;
-    fn report_misplaced(&self, dependent: &Identity, reference: &OwnerRef) -> impl Future<Output = ()> + Send;
+    fn report_misplaced(&self, dependent: &Identity, reference: &OwnerRef);
 }
 
 /// Where an object is to be found.
@@ -39,7 +38,7 @@ pub struct Place {
 
 pub struct Live {
     objects: Objects,
-    clock: Clock,
+    recorder: Recorder,
     watches: Watches,
 }
 
@@ -64,7 +63,7 @@ impl Cluster for Live {
         self.objects.patch(&at.resource, &at.namespace, &at.name, patch).await
     }
 
-    async fn report_misplaced(&self, dependent: &Identity, reference: &OwnerRef) {
+    fn report_misplaced(&self, dependent: &Identity, reference: &OwnerRef) {
         let about = ObjectReference {
             kind: Some(dependent.kind.to_string()),
             api_version: Some(dependent.api_version.to_string()),
@@ -73,10 +72,7 @@ impl Cluster for Live {
             uid: Some(dependent.uid.to_string()),
             ..Default::default()
         };
-        let message = misplaced_message(dependent, reference);
-        let component = "garbage-collector-controller";
-        events::warn(self.objects.client(), component, about, "OwnerRefInvalidNamespace", message, self.clock.now())
-            .await;
+        self.recorder.warning(about, "OwnerRefInvalidNamespace", misplaced_message(dependent, reference));
     }
 }
 
@@ -107,8 +103,8 @@ pub struct Collector<C> {
 }
 
 impl Collector<Live> {
-    pub fn new(objects: Objects, clock: Clock, watches: Watches, metrics: &QueueMetrics) -> Self {
-        Collector::on(Live { objects, clock, watches }, metrics)
+    pub fn new(objects: Objects, recorder: Recorder, watches: Watches, metrics: &QueueMetrics) -> Self {
+        Collector::on(Live { objects, recorder, watches }, metrics)
     }
 }
 
@@ -159,7 +155,7 @@ impl<C: Cluster> Collector<C> {
             }
         }
         for (dependent, reference) in effects.misplaced {
-            self.cluster.report_misplaced(&dependent, &reference).await;
+            self.cluster.report_misplaced(&dependent, &reference);
         }
     }
 

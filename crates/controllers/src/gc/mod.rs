@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use usher_env::Clock;
 
-use crate::runtime::{Objects, QueueMetrics, Resource, Signal, Tasks, Watches};
+use crate::runtime::{Objects, QueueMetrics, Recorder, Resource, Signal, Tasks, Watches};
 use apply::Collector;
 
 const WORKERS: usize = 8;
@@ -21,7 +21,8 @@ const WORKERS: usize = 8;
 /// Collects garbage of every kind that can be listed, watched and deleted. Events own nothing and are too many.
 pub(crate) fn start(objects: Objects, clock: Clock, watches: &Watches, tasks: &Tasks, metrics: &QueueMetrics) {
     let mut signals = watches.subscribe(is_collected);
-    let collector = Arc::new(Collector::new(objects, clock, watches.clone(), metrics));
+    let recorder = Recorder::new(objects.client(), &clock, "garbage-collector-controller", tasks);
+    let collector = Arc::new(Collector::new(objects, recorder, watches.clone(), metrics));
     let tasks_inside = tasks.clone();
     tasks.spawn(async move {
         while let Some(signal) = signals.recv().await {

@@ -148,7 +148,7 @@ impl Cluster for Sim {
         }
     }
 
-    async fn report_misplaced(&self, dependent: &Identity, reference: &OwnerRef) {
+    fn report_misplaced(&self, dependent: &Identity, reference: &OwnerRef) {
         self.0.lock().misplaced.push(super::decide::misplaced_message(dependent, reference));
     }
 }

@@ -1,36 +1,117 @@
-//! Events for people, as client-go's recorder writes them.
+//! Events for people, as client-go's recorder writes them: what repeats is counted, what floods is held back.
+//!
+//! Recording never waits and never fails its caller. The rules are in [`Correlator`], which touches neither clock nor API;
+//! what it lets through is written in the order it was recorded, object by object.
+
+mod correlate;
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::mpsc;
+use usher_env::Clock;
 
-/// Records a Warning about `about`. Losing one is no reason to stop: an error is only logged.
-pub async fn warn(
-    client: &Client,
-    component: &str,
-    about: ObjectReference,
-    reason: &str,
-    message: String,
-    now: Timestamp,
-) {
-    let namespace = about.namespace.clone().filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_string());
-    let name = format!("{}.{:x}", about.name.as_deref().unwrap_or_default(), now.as_nanosecond());
-    let seconds = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    let event = Event {
-        metadata: ObjectMeta { name: Some(name), namespace: Some(namespace.clone()), ..Default::default() },
-        involved_object: about,
-        reason: Some(reason.to_string()),
-        message: Some(message),
-        type_: Some("Warning".to_string()),
+use super::Tasks;
+use super::objects::is_not_found;
+pub use correlate::{Correlator, Note, Severity, Write};
+
+/// Objects are spread over this many writers, so that a burst is not written one event at a time.
+const WRITERS: usize = 8;
+/// Notes a writer may have before it; more are dropped, as client-go drops them.
+const BACKLOG: usize = 4096;
+
+/// Records events in the name of one component. Clones record alike.
+#[derive(Clone)]
+pub struct Recorder {
+    writers: Arc<[mpsc::Sender<Note>]>,
+}
+
+impl Recorder {
+    /// Starts the writers among `tasks`; they end with them.
+    pub fn new(client: &Client, clock: &Clock, component: &str, tasks: &Tasks) -> Recorder {
+        let writer = |_| {
+            let (sender, receiver) = mpsc::channel(BACKLOG);
+            tasks.spawn(write_all(client.clone(), clock.clone(), component.to_string(), receiver));
+            sender
+        };
+        Recorder { writers: (0..WRITERS).map(writer).collect() }
+    }
+
+    pub fn normal(&self, about: ObjectReference, reason: &str, message: impl Into<String>) {
+        self.record(Note { severity: Severity::Normal, about, reason: reason.to_string(), message: message.into() });
+    }
+
+    pub fn warning(&self, about: ObjectReference, reason: &str, message: impl Into<String>) {
+        self.record(Note { severity: Severity::Warning, about, reason: reason.to_string(), message: message.into() });
+    }
+
+    fn record(&self, note: Note) {
+        let mut hasher = DefaultHasher::new();
+        (&note.about.namespace, &note.about.name, &note.about.uid).hash(&mut hasher);
+        let writer = &self.writers[(hasher.finish() % WRITERS as u64) as usize];
+        if let Err(mpsc::error::TrySendError::Full(note)) = writer.try_send(note) {
+            tracing::warn!(reason = note.reason, about = note.about.name, "too many events at once: one is dropped");
+        }
+    }
+}
+
+async fn write_all(client: Client, clock: Clock, component: String, mut notes: mpsc::Receiver<Note>) {
+    let mut correlator = Correlator::default();
+    while let Some(note) = notes.recv().await {
+        let now = clock.now();
+        let Some(write) = correlator.admit(note, now) else { continue };
+        if let Err(error) = put(&client, &component, &write, now).await {
+            tracing::warn!(%error, reason = write.note.reason, "an event could not be recorded");
+        }
+    }
+}
+
+/// Counts an event up, or creates it where there is none to count up.
+async fn put(client: &Client, component: &str, write: &Write, now: Timestamp) -> Result<(), kube::Error> {
+    let namespace = namespace_of(&write.note.about);
+    let events = Api::<Event>::namespaced(client.clone(), namespace);
+    if write.count > 1 {
+        let patch = json!({"count": write.count, "lastTimestamp": whole_seconds(now), "message": write.note.message});
+        match events.patch_metadata(&write.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(error) if is_not_found(&error) => {}
+            other => return other.map(drop),
+        }
+    }
+    events.create(&Default::default(), &event(component, write, namespace, now)).await.map(drop)
+}
+
+fn event(component: &str, write: &Write, namespace: &str, now: Timestamp) -> Event {
+    let note = &write.note;
+    Event {
+        metadata: ObjectMeta {
+            name: Some(write.name.clone()),
+            namespace: Some(namespace.to_string()),
+            ..Default::default()
+        },
+        involved_object: note.about.clone(),
+        reason: Some(note.reason.clone()),
+        message: Some(note.message.clone()),
+        type_: Some(note.severity.as_str().to_string()),
         source: Some(EventSource { component: Some(component.to_string()), host: None }),
         reporting_component: Some(component.to_string()),
-        first_timestamp: Some(seconds.clone()),
-        last_timestamp: Some(seconds),
-        count: Some(1),
+        first_timestamp: Some(whole_seconds(write.first)),
+        last_timestamp: Some(whole_seconds(now)),
+        count: Some(write.count),
         ..Default::default()
-    };
-    if let Err(error) = Api::<Event>::namespaced(client.clone(), &namespace).create(&Default::default(), &event).await {
-        tracing::warn!(%error, reason, "an event could not be recorded");
     }
+}
+
+/// Events about cluster-scoped objects are kept in `default`.
+fn namespace_of(about: &ObjectReference) -> &str {
+    about.namespace.as_deref().filter(|n| !n.is_empty()).unwrap_or("default")
+}
+
+fn whole_seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }

@@ -7,15 +7,18 @@ pub mod metrics;
 pub mod objects;
 pub mod queue;
 mod reflect;
+mod store;
 mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod watches;
 
 pub use catalog::{Catalog, GroupResource, Resource};
+pub use events::Recorder;
 pub use meta::{Key, Meta, OwnerRef};
 pub use metrics::QueueMetrics;
 pub use objects::Objects;
 pub use queue::{Outcome, WorkQueue};
+pub use store::{Index, Store};
 pub use tasks::Tasks;
 pub use watches::{Signal, Signals, Watches};

@@ -3,7 +3,6 @@
 //! There is no resync and no idle timeout: a watch that stays silent costs nothing, also in virtual time. After a gap
 //! (410, or a watch that had to be given up) the list is compared with the cache, so no deletion is ever missed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +11,7 @@ use futures::io::AsyncBufReadExt;
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
-use parking_lot::RwLock;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -22,73 +19,13 @@ use super::catalog::Resource;
 use super::meta::{Key, Meta, Partial};
 use super::objects::{Page, is_expired};
 use super::queue::backoff;
+use super::store::{Seen, Store, View};
 use super::watches::Signal;
 
 const PAGE: u32 = 500;
 const RETRY_CAP: Duration = Duration::from_secs(30);
 /// A watch that ends sooner than this was refused rather than ended.
 const SHORT: Duration = Duration::from_secs(1);
-
-/// The objects of one kind, by place. Clones share the content; only its watch writes.
-pub struct Store<T>(Arc<RwLock<BTreeMap<Key, Arc<T>>>>);
-
-impl<T> Clone for Store<T> {
-    fn clone(&self) -> Self {
-        Store(self.0.clone())
-    }
-}
-
-impl<T> Default for Store<T> {
-    fn default() -> Self {
-        Store(Arc::default())
-    }
-}
-
-impl<T> Store<T> {
-    pub fn get(&self, key: &Key) -> Option<Arc<T>> {
-        self.0.read().get(key).cloned()
-    }
-
-    pub fn contains(&self, key: &Key) -> bool {
-        self.0.read().contains_key(key)
-    }
-
-    /// A snapshot, in order of place.
-    pub fn all(&self) -> Vec<(Key, Arc<T>)> {
-        self.0.read().iter().map(|(k, v)| (k.clone(), v.clone())).collect()
-    }
-
-    fn keys(&self) -> Vec<Key> {
-        self.0.read().keys().cloned().collect()
-    }
-
-    fn put(&self, key: Key, object: Arc<T>) -> Option<Arc<T>> {
-        self.0.write().insert(key, object)
-    }
-
-    fn remove(&self, key: &Key) -> Option<Arc<T>> {
-        self.0.write().remove(key)
-    }
-}
-
-/// A store of more than metadata, fed with the same text. It makes its kind's watch carry whole objects.
-pub(crate) trait View: Send + Sync {
-    fn put(&self, key: &Key, object: &str);
-    fn remove(&self, key: &Key);
-}
-
-impl<T: DeserializeOwned + Send + Sync> View for Store<T> {
-    fn put(&self, key: &Key, object: &str) {
-        match serde_json::from_str::<T>(object) {
-            Ok(value) => drop(Store::put(self, key.clone(), Arc::new(value))),
-            Err(error) => tracing::warn!(?key, %error, "an object that cannot be read is left out"),
-        }
-    }
-
-    fn remove(&self, key: &Key) {
-        Store::remove(self, key);
-    }
-}
 
 /// Who hears what a reflector sees.
 pub(crate) trait Listener: Send + Sync {
@@ -102,6 +39,7 @@ pub(crate) struct Reflector<L> {
     pub resource: Arc<Resource>,
     pub cache: Store<Meta>,
     pub views: Vec<Arc<dyn View>>,
+    pub seen: Seen,
     pub listener: L,
     /// Tell everything in the first list, known or not: the kind is now read at another version.
     pub retell: bool,
@@ -170,14 +108,16 @@ impl<L: Listener> Reflector<L> {
             for item in page.items.unwrap_or_default() {
                 if let Some(meta) = self.read(item.get()) {
                     gone.remove(&meta.key());
-                    self.upsert(meta, item.get());
+                    self.tell_all(self.upsert(meta, item.get()));
                 }
             }
             match page.metadata.next.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => {
                     gone.iter().for_each(|key| self.remove(key));
-                    return Ok(page.metadata.resource_version.unwrap_or_default());
+                    let revision = page.metadata.resource_version.unwrap_or_default();
+                    self.seen.advance(&revision);
+                    return Ok(revision);
                 }
             }
         }
@@ -229,10 +169,19 @@ impl<L: Listener> Reflector<L> {
             if !meta.resource_version.is_empty() {
                 *revision = meta.resource_version.to_string();
             }
+            // Seen before told: who hears of a revision finds the caches at it.
             match event.what {
-                "ADDED" | "MODIFIED" => self.upsert(meta, text),
-                "DELETED" => self.deleted(meta),
-                _ => {}
+                "ADDED" | "MODIFIED" => {
+                    let signals = self.upsert(meta, text);
+                    self.seen.advance(revision);
+                    self.tell_all(signals);
+                }
+                "DELETED" => {
+                    let signal = self.delete(meta);
+                    self.seen.advance(revision);
+                    self.listener.tell(signal);
+                }
+                _ => self.seen.advance(revision),
             }
         }
         Ok(End::Ended)
@@ -248,25 +197,31 @@ impl<L: Listener> Reflector<L> {
         }
     }
 
-    fn upsert(&self, meta: Meta, text: &str) {
+    /// Puts an object into the caches; returns what there is to tell about it.
+    fn upsert(&self, meta: Meta, text: &str) -> impl Iterator<Item = Signal> + use<L> {
         let (key, meta) = (meta.key(), Arc::new(meta));
         for view in &self.views {
             view.put(&key, text);
         }
-        match self.cache.put(key, meta.clone()) {
-            Some(old) if old.uid == meta.uid && old.resource_version == meta.resource_version && !self.retell => return,
-            // Deleted and created again within a gap.
-            Some(old) if old.uid != meta.uid => self.listener.tell(Signal::Deleted(self.resource.clone(), old)),
-            _ => {}
-        }
-        self.listener.tell(Signal::Applied(self.resource.clone(), meta));
+        let old = self.cache.put(key, meta.clone());
+        let known =
+            old.as_ref().is_some_and(|old| old.uid == meta.uid && old.resource_version == meta.resource_version);
+        // Deleted and created again within a gap.
+        let replaced = old.filter(|old| old.uid != meta.uid);
+        let gone = replaced.map(|old| Signal::Deleted(self.resource.clone(), old));
+        let here = (!known || self.retell).then(|| Signal::Applied(self.resource.clone(), meta));
+        gone.into_iter().chain(here)
     }
 
-    fn deleted(&self, last: Meta) {
+    fn delete(&self, last: Meta) -> Signal {
         let key = last.key();
         self.views.iter().for_each(|view| view.remove(&key));
         self.cache.remove(&key);
-        self.listener.tell(Signal::Deleted(self.resource.clone(), Arc::new(last)));
+        Signal::Deleted(self.resource.clone(), Arc::new(last))
+    }
+
+    fn tell_all(&self, signals: impl IntoIterator<Item = Signal>) {
+        signals.into_iter().for_each(|signal| self.listener.tell(signal));
     }
 
     fn remove(&self, key: &Key) {

@@ -4,6 +4,7 @@
 //! Controllers subscribe before [`Watches::start`] and then hear everything from the first list on, each kind in its own
 //! order. Only what somebody subscribed to is watched.
 
+use std::any::{Any, TypeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +20,8 @@ use super::Tasks;
 use super::catalog::{Catalog, GroupResource, Resource};
 use super::meta::Meta;
 use super::queue::backoff;
-pub use super::reflect::Store;
-use super::reflect::{Listener, Reflector, View, purge};
+use super::reflect::{Listener, Reflector, purge};
+use super::store::{Seen, Store, View};
 
 /// How long a server may take to show a changed definition in its discovery documents.
 const DISCOVERY_LAG: Duration = Duration::from_secs(1);
@@ -61,6 +62,9 @@ struct Inner {
 struct Entry {
     cache: Store<Meta>,
     views: Vec<Arc<dyn View>>,
+    /// The same views by their type, for the next who asks.
+    typed: BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>,
+    seen: Seen,
     running: Option<(Arc<Resource>, CancellationToken)>,
     last: Option<Arc<Resource>>,
     /// Seen as the kind of a CustomResourceDefinition: when that is gone, so are all its objects.
@@ -91,11 +95,23 @@ impl Watches {
         self.0.entries.lock().entry(id.clone()).or_default().cache.clone()
     }
 
-    /// A kind's objects as far as `T` reads them. To be called before the start.
+    /// A kind's objects as far as `T` reads them, decoded once for all who ask. To be called before the start.
     pub fn view<T: DeserializeOwned + Send + Sync + 'static>(&self, id: &GroupResource) -> Store<T> {
+        let mut entries = self.0.entries.lock();
+        let entry = entries.entry(id.clone()).or_default();
+        if let Some(known) = entry.typed.get(&TypeId::of::<T>()).and_then(|any| any.downcast_ref::<Store<T>>()) {
+            return known.clone();
+        }
         let store = Store::<T>::default();
-        self.0.entries.lock().entry(id.clone()).or_default().views.push(Arc::new(store.clone()));
+        entry.views.push(Arc::new(store.clone()));
+        entry.typed.insert(TypeId::of::<T>(), Arc::new(store.clone()));
         store
+    }
+
+    /// The newest revision of the kind that its caches show: whoever wrote revision `r` decides again when this is at
+    /// least `r`. A list counts when it is complete, just before [`Signal::Synced`] is told.
+    pub fn seen(&self, id: &GroupResource) -> u64 {
+        self.0.entries.lock().get(id).map_or(0, |entry| entry.seen.get())
     }
 
     pub fn catalog(&self) -> Arc<Catalog> {
@@ -240,6 +256,7 @@ impl Watches {
             resource: resource.clone(),
             cache: entry.cache.clone(),
             views: entry.views.clone(),
+            seen: entry.seen.clone(),
             listener: self.clone(),
             retell: last.is_some_and(|last| last.version != resource.version),
         };

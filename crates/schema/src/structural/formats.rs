@@ -1,7 +1,8 @@
 //! String formats that a schema may ask for, checked as Go's libraries check them, and Go's regular expressions.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use regex::Regex;
 
@@ -402,8 +403,27 @@ fn is_email(s: &str) -> bool {
     (dot_atom(local) || quoted) && (dot_atom(domain) || literal)
 }
 
+/// Compiled patterns that are kept for the next schema that has them: definitions repeat a few patterns many times, and
+/// compiling them was most of the time of compiling a definition.
+static COMPILED: LazyLock<Mutex<HashMap<String, Regex>>> = LazyLock::new(Mutex::default);
+const MAX_COMPILED: usize = 128;
+
 /// Compiles a pattern written for Go's `regexp`, where the Perl classes are ASCII and `[` inside a class is a letter.
 pub(super) fn go_regex(pattern: &str) -> Result<Regex, regex::Error> {
+    let compiled = || COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(regex) = compiled().get(pattern) {
+        return Ok(regex.clone());
+    }
+    let regex = Regex::new(&translate(pattern))?;
+    let mut compiled = compiled();
+    if compiled.len() >= MAX_COMPILED {
+        compiled.clear();
+    }
+    compiled.insert(pattern.to_owned(), regex.clone());
+    Ok(regex)
+}
+
+fn translate(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut chars = pattern.chars().peekable();
     let mut in_class = false;
@@ -445,7 +465,7 @@ pub(super) fn go_regex(pattern: &str) -> Result<Regex, regex::Error> {
             c => out.push(c),
         }
     }
-    Regex::new(&out)
+    out
 }
 
 fn translate_escape(escaped: char, in_class: bool, out: &mut String) {

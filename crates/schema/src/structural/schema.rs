@@ -97,11 +97,11 @@ impl Structural {
     }
 }
 
-/// What a client should hear about an accepted schema, each once and sorted.
 impl Structural {
-    pub fn warnings(&self) -> Vec<String> {
+    /// What a client should hear about an accepted schema, each once and sorted. Nothing is compiled for it.
+    pub fn warnings(schema: &Value) -> Vec<String> {
         let mut out = BTreeSet::new();
-        warn(&self.root, &mut out);
+        warn(&parse::props(schema, &Path::default(), &mut Errors::new()), &mut out);
         out.into_iter().collect()
     }
 }

@@ -28,12 +28,25 @@ use script::{Record, Section};
 fn kubectl_sees_no_difference_from_a_real_api_server() {
     let kubectl = need!(harness::kubectl());
     let cluster = need!(Cluster::start(CONTROLLERS));
+    install_kueue(&kubectl, &cluster);
     if std::env::var_os("USHER_AGAINST").is_some_and(|against| against == "real") {
         let again = need!(Cluster::start(CONTROLLERS));
+        install_kueue(&kubectl, &again);
         return compare(&kubectl, ("real", &cluster), ("real-again", &again), &[]);
     }
     let usher = Usher::start();
     compare(&kubectl, ("real", &cluster), ("usher", &usher), &accepted::load(&data()));
+}
+
+/// The kinds that `usher up` brings along.
+fn install_kueue(kubectl: &Path, cluster: &Cluster) {
+    let crds = harness::repository().join("crds");
+    let script = format!(
+        "kubectl create -f {} && kubectl wait --for=condition=Established --timeout=30s crd --all",
+        crds.display()
+    );
+    let done = Shell::new(kubectl, cluster).run("crds", &script);
+    assert_eq!(done.code, Some(0), "the real server refused crds/: {}{}", done.stdout, done.stderr);
 }
 
 type Side<'a> = (&'a str, &'a (dyn Server + Sync));

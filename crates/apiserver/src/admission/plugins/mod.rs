@@ -1,5 +1,7 @@
-//! The built-in plugins that are on by default upstream and have something to do for the kinds served here.
+//! The built-in plugins that are on by default upstream and have something to do for the kinds served here, and the rules of
+//! Kueue's kinds.
 
+pub mod kueue;
 mod limit_ranger;
 pub mod namespace;
 pub mod nodes;

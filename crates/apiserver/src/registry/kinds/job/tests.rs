@@ -285,6 +285,7 @@ fn the_template_rule_in_all_eight_gate_combinations() {
             mutable_directives: bits & 1 != 0,
             mutable_directives_when_suspended: bits & 2 != 0,
             mutable_resources_when_suspended: bits & 4 != 0,
+            ..Gates::default()
         };
         for (state, suspended, status) in states() {
             let old = stored(json!({"spec": {"suspend": suspended}, "status": status}));
