@@ -5,6 +5,7 @@
 //! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`].
 
 pub mod addition;
+mod apply;
 pub mod decide;
 pub mod kind;
 pub mod kinds;

@@ -120,6 +120,11 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
+/// Refused by validation: the object as it would be, or the change itself.
+pub fn is_invalid(error: &kube::Error) -> bool {
+    code(error) == Some(422)
+}
+
 pub fn is_unsupported_media_type(error: &kube::Error) -> bool {
     code(error) == Some(415)
 }
