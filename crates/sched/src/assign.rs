@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use crate::flavor;
 use crate::model::{
-    Amount, Assignment, Cell, FlavorId, Fungibility, PodSetAssignment, Preference, Queue, ResourceGroup, ResourceId, Shape, Usage,
+    Amount, Assignment, Cell, FlavorId, Fungibility, PodSetAssignment, Preference, Queue, ResourceGroup, ResourceId,
+    Shape, Usage,
 };
 use crate::preempt::{self, Victim};
 use crate::reason::{Blocker, Mismatch, Unplaced, Wait};
@@ -35,7 +36,9 @@ pub fn decide(world: &mut World, asker: &Asker, shape: &Shape) -> Verdict {
     let full: Vec<u32> = shape.pod_sets.iter().map(|pod_set| pod_set.count).collect();
     let answer = at_counts(world, asker, shape, &full);
     match answer {
-        Verdict::Waits { reason, watches, aim } if can_shrink(shape) => smaller(world, asker, shape, &full, reason, watches, aim),
+        Verdict::Waits { reason, watches, aim } if can_shrink(shape) => {
+            smaller(world, asker, shape, &full, reason, watches, aim)
+        }
         answer => answer,
     }
 }
@@ -59,7 +62,10 @@ fn smaller(
         .collect();
     let total: u64 = deltas.iter().sum();
     let counts = |cut: u64| -> Vec<u32> {
-        full.iter().zip(&deltas).map(|(full, delta)| full - (u128::from(*delta) * u128::from(cut) / u128::from(total)) as u32).collect()
+        full.iter()
+            .zip(&deltas)
+            .map(|(full, delta)| full - (u128::from(*delta) * u128::from(cut) / u128::from(total)) as u32)
+            .collect()
     };
     let (mut low, mut high) = (0, total + 1);
     let mut found = None;
@@ -114,6 +120,14 @@ fn at_counts(world: &mut World, asker: &Asker, shape: &Shape, counts: &[u32]) ->
             break;
         }
         starts.extend(stopped.into_iter().map(|(key, at)| (key, at + 1)));
+    }
+    if asker.may_preempt && first.as_ref().is_some_and(|(_, aim)| aim.is_some()) {
+        // A flavor was preferred because others could have been evicted for it; they cannot, so what is simply free will do.
+        let plain = Asker { may_preempt: false, ..*asker };
+        let trial = Trial::run(world, &plain, shape, counts, &BTreeMap::new());
+        if trial.mode == Mode::Fit {
+            return Verdict::Fits(trial.assignment());
+        }
     }
     let (reason, aim) = first.unwrap_or((Wait::Unplaced(Vec::new()), None));
     Verdict::Waits { reason, watches: tidy(watches), aim }
@@ -212,7 +226,13 @@ struct Found {
 }
 
 impl<'a> Trial<'a> {
-    fn run(world: &mut World, asker: &Asker, shape: &'a Shape, counts: &'a [u32], starts: &BTreeMap<Scan, usize>) -> Trial<'a> {
+    fn run(
+        world: &mut World,
+        asker: &Asker,
+        shape: &'a Shape,
+        counts: &'a [u32],
+        starts: &BTreeMap<Scan, usize>,
+    ) -> Trial<'a> {
         let mut trial = Trial {
             shape,
             counts,
@@ -279,14 +299,22 @@ impl<'a> Trial<'a> {
                     continue;
                 }
                 let blocker = Blocker::NotCovered { resource };
-                self.unplaced = vec![Unplaced { pod_set: members[0], blockers: vec![blocker], groups: vec![usize::MAX] }];
+                self.unplaced =
+                    vec![Unplaced { pod_set: members[0], blockers: vec![blocker], groups: vec![usize::MAX] }];
                 self.watches.clear();
                 return false;
             };
             if chosen.iter().any(|(own, _)| *own == resource) {
                 continue;
             }
-            let scan = Scanner { asker, queue, members, totals: &totals, scan: (at, group_at), group: &queue.groups[group_at] };
+            let scan = Scanner {
+                asker,
+                queue,
+                members,
+                totals: &totals,
+                scan: (at, group_at),
+                group: &queue.groups[group_at],
+            };
             match scan.run(world, self, starts, &mut unplaced) {
                 Some(found) => {
                     for (resource, merit) in &found.cells {
@@ -471,7 +499,14 @@ impl Scanner<'_> {
         found
     }
 
-    fn try_cell(&self, world: &mut World, cell: Cell, earlier: Amount, request: Amount, skip_search: bool) -> (Merit, Option<Blocker>) {
+    fn try_cell(
+        &self,
+        world: &mut World,
+        cell: Cell,
+        earlier: Amount,
+        request: Amount,
+        skip_search: bool,
+    ) -> (Merit, Option<Blocker>) {
         let node = self.asker.node;
         let covered = world.ledger.covered(self.asker.group, node, cell, self.asker.workload);
         let tree = &world.ledger.tree;
@@ -488,7 +523,9 @@ impl Scanner<'_> {
             return (Merit { grade: Grade::Fit, level }, None);
         }
         let blocker = Some(Blocker::ShortOf { cell, missing: need.minus(available) });
-        let may_preempt = tree.quota(node, cell).nominal >= need || may_reclaim || preempt::preempts_while_borrowing(world, self.queue);
+        let may_preempt = tree.quota(node, cell).nominal >= need
+            || may_reclaim
+            || preempt::preempts_while_borrowing(world, self.queue);
         if !self.asker.may_preempt || !may_preempt || skip_search {
             return (Merit { grade: Grade::NoFit, level }, blocker);
         }

@@ -40,7 +40,8 @@ impl Share {
             }
         }
         for (resource, amount) in borrowed {
-            let lendable = tree.lendable(parent).iter().find(|(own, _)| *own == resource).map_or(Amount::ZERO, |(_, sum)| *sum);
+            let lendable =
+                tree.lendable(parent).iter().find(|(own, _)| *own == resource).map_or(Amount::ZERO, |(_, sum)| *sum);
             if lendable > Amount::ZERO {
                 share.ratio = share.ratio.max(amount.0 as f64 * 1000.0 / lendable.0 as f64);
             }
@@ -120,7 +121,8 @@ pub fn tournament<K: Ord>(tree: &mut Tree, root: NodeId, entries: &[Entry<K>]) -
         // Lift those whose path is longest by one level, keeping the best of each cohort.
         let left = |at: usize, depth: usize| shares[at].len() - depth;
         let longest = winners.iter().map(|(_, at, depth)| left(*at, *depth)).max().unwrap_or(0);
-        let (deep, mut rest): (Vec<_>, Vec<_>) = winners.into_iter().partition(|(_, at, depth)| left(*at, *depth) == longest);
+        let (deep, mut rest): (Vec<_>, Vec<_>) =
+            winners.into_iter().partition(|(_, at, depth)| left(*at, *depth) == longest);
         let mut lifted: std::collections::BTreeMap<NodeId, (usize, usize)> = std::collections::BTreeMap::new();
         for (node, at, depth) in deep {
             let Some(parent) = tree.parent(node) else { continue };
@@ -138,7 +140,9 @@ pub fn tournament<K: Ord>(tree: &mut Tree, root: NodeId, entries: &[Entry<K>]) -
     let mut best: Option<(usize, usize)> = None;
     for (_, at, depth) in winners {
         let wins = match best {
-            Some((own, own_depth)) if depth < shares[at].len() && own_depth < shares[own].len() => better(at, own, depth, own_depth),
+            Some((own, own_depth)) if depth < shares[at].len() && own_depth < shares[own].len() => {
+                better(at, own, depth, own_depth)
+            }
             Some(_) => false,
             None => true,
         };

@@ -9,7 +9,9 @@ use crate::reason::Mismatch;
 
 /// The first thing about the flavor that does not suit the pod set.
 pub fn mismatch(flavor: &Flavor, pod_set: &PodSet) -> Option<Mismatch> {
-    let tolerated = |taint: &Taint| pod_set.tolerations.iter().chain(&flavor.tolerations).any(|toleration| tolerates(toleration, taint));
+    let tolerated = |taint: &Taint| {
+        pod_set.tolerations.iter().chain(&flavor.tolerations).any(|toleration| tolerates(toleration, taint))
+    };
     let keeps_away = |taint: &&Taint| taint.effect != TaintEffect::PreferNoSchedule && !tolerated(taint);
     if let Some(taint) = flavor.taints.iter().find(keeps_away) {
         return Some(Mismatch::Taint(taint.clone()));
@@ -24,8 +26,12 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let value = match toleration.operator {
         TolerationOperator::Exists => true,
         TolerationOperator::Equal => toleration.value == taint.value,
-        TolerationOperator::Lt => number(&taint.value).zip(number(&toleration.value)).is_some_and(|(taint, own)| taint < own),
-        TolerationOperator::Gt => number(&taint.value).zip(number(&toleration.value)).is_some_and(|(taint, own)| taint > own),
+        TolerationOperator::Lt => {
+            number(&taint.value).zip(number(&toleration.value)).is_some_and(|(taint, own)| taint < own)
+        }
+        TolerationOperator::Gt => {
+            number(&taint.value).zip(number(&toleration.value)).is_some_and(|(taint, own)| taint > own)
+        }
     };
     key && effect && value
 }
@@ -115,7 +121,8 @@ mod tests {
     #[test]
     fn selectors_and_affinity_count_only_for_the_flavors_own_keys() {
         let flavor = Flavor { labels: [("type".to_string(), "spot".to_string())].into(), ..Flavor::default() };
-        let selector = |key: &str, value: &str| PodSet { node_selector: vec![(key.into(), value.into())], ..PodSet::default() };
+        let selector =
+            |key: &str, value: &str| PodSet { node_selector: vec![(key.into(), value.into())], ..PodSet::default() };
         assert_eq!(mismatch(&flavor, &selector("type", "spot")), None);
         assert_eq!(mismatch(&flavor, &selector("zone", "a")), None);
         assert_eq!(mismatch(&flavor, &selector("type", "reserved")), Some(Mismatch::Affinity));

@@ -14,5 +14,6 @@ pub mod reason;
 pub mod scheduler;
 #[cfg(test)]
 mod testing;
+pub mod view;
 pub mod wake;
 pub mod world;

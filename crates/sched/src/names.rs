@@ -62,7 +62,15 @@ impl Default for Names {
         let pods = resources.id("pods");
         debug_assert_eq!(pods, ResourceId::PODS.0);
         let empty = Interner::default;
-        Names { flavors: empty(), resources, queues: empty(), locals: empty(), cohorts: empty(), checks: empty(), workloads: empty() }
+        Names {
+            flavors: empty(),
+            resources,
+            queues: empty(),
+            locals: empty(),
+            cohorts: empty(),
+            checks: empty(),
+            workloads: empty(),
+        }
     }
 }
 
@@ -71,7 +79,11 @@ impl Names {
     pub fn quantity(&self, resource: ResourceId, amount: Amount) -> String {
         let name = self.resources.name(resource.0);
         if name == "cpu" {
-            return if amount.0 % 1000 == 0 { suffixed(amount.0 / 1000, 1000, &DECIMAL) } else { format!("{}m", amount.0) };
+            return if amount.0 % 1000 == 0 {
+                suffixed(amount.0 / 1000, 1000, &DECIMAL)
+            } else {
+                format!("{}m", amount.0)
+            };
         }
         if name == "memory" || name.ends_with("storage") || name.starts_with("hugepages-") {
             return suffixed(amount.0, 1024, &BINARY);

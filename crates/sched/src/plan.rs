@@ -14,7 +14,8 @@ use crate::assign::{self, Verdict, Watch};
 use crate::fair;
 use crate::ledger::{Hold, Stage};
 use crate::model::{
-    Amount, Assignment, Cell, CheckId, Migration, Queue, QueueId, Reclaim, Stop, Strategy, Time, Usage, Workload, WorkloadId,
+    Amount, Assignment, Cell, CheckId, Migration, Queue, QueueId, Reclaim, Stop, Strategy, Time, Usage, Workload,
+    WorkloadId,
 };
 use crate::preempt::{self, Victim};
 use crate::queue::{ClassId, Order};
@@ -27,11 +28,27 @@ use crate::world::Asker;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// Reserve this quota for it; it is admitted when the checks are ready, at once if there are none.
-    Admit { workload: WorkloadId, queue: QueueId, assignment: Assignment, checks: Vec<CheckId> },
+    Admit {
+        workload: WorkloadId,
+        queue: QueueId,
+        assignment: Assignment,
+        checks: Vec<CheckId>,
+    },
     /// Evict these so that it fits; its room is kept from now on.
-    Preempt { workload: WorkloadId, queue: QueueId, assignment: Assignment, victims: Vec<Victim> },
-    Evict { workload: WorkloadId, why: Eviction },
-    Wait { workload: WorkloadId, reason: Arc<Wait> },
+    Preempt {
+        workload: WorkloadId,
+        queue: QueueId,
+        assignment: Assignment,
+        victims: Vec<Victim>,
+    },
+    Evict {
+        workload: WorkloadId,
+        why: Eviction,
+    },
+    Wait {
+        workload: WorkloadId,
+        reason: Arc<Wait>,
+    },
 }
 
 /// Evictions that are not preemptions, as the reason of the condition Evicted.
@@ -99,8 +116,11 @@ impl Scheduler {
             return;
         }
         let tree = &self.world.ledger.tree;
-        let mut roots: BTreeSet<NodeId> =
-            std::mem::take(&mut self.stale_cohorts).into_iter().filter_map(|id| tree.cohort(id)).map(|node| tree.root(node)).collect();
+        let mut roots: BTreeSet<NodeId> = std::mem::take(&mut self.stale_cohorts)
+            .into_iter()
+            .filter_map(|id| tree.cohort(id))
+            .map(|node| tree.root(node))
+            .collect();
         roots.extend(self.stale_queues.iter().filter_map(|id| tree.queue(*id)).map(|node| tree.root(node)));
         let mut queues = std::mem::take(&mut self.stale_queues);
         queues.extend(roots.into_iter().flat_map(|root| tree.queues_under(root)));
@@ -122,7 +142,10 @@ impl Scheduler {
                     locals.contains(&local) || (queues.contains(queue) && self.lines[queue.index()].inactive.is_some())
                 }
                 Standing::Holding(queue) => locals.contains(&local) || queues.contains(queue),
-                Standing::Out(_) => locals.contains(&local) || self.queue_of(&entry.workload).is_some_and(|queue| queues.contains(&queue)),
+                Standing::Out(_) => {
+                    locals.contains(&local)
+                        || self.queue_of(&entry.workload).is_some_and(|queue| queues.contains(&queue))
+                }
             };
             if moved {
                 self.leave(id);
@@ -146,8 +169,12 @@ impl Scheduler {
             let stop = self.world.queue(id).map_or(Stop::None, |queue| queue.stop);
             let mut leaving = Vec::new();
             for (workload, booking) in self.world.ledger.booked(id) {
-                let local_stop = self.entry(workload).and_then(|entry| self.local(entry.workload.local)).map_or(Stop::None, |local| local.stop);
-                let hits = |stop: Stop| stop == Stop::HoldAndDrain || (stop == Stop::Hold && booking.stage < Stage::Admitted);
+                let local_stop = self
+                    .entry(workload)
+                    .and_then(|entry| self.local(entry.workload.local))
+                    .map_or(Stop::None, |local| local.stop);
+                let hits =
+                    |stop: Stop| stop == Stop::HoldAndDrain || (stop == Stop::Hold && booking.stage < Stage::Admitted);
                 if booking.leaving {
                     continue;
                 } else if hits(stop) {
@@ -183,7 +210,7 @@ impl Scheduler {
         for &queue in &queues {
             self.yield_to_newcomer(queue);
         }
-        self.retry_holders(root, out);
+        self.retry_holders(root, mark.freed(), out);
         if fair {
             self.contest_by_share(root, mark, &queues, out);
         } else {
@@ -201,9 +228,11 @@ impl Scheduler {
         }
         let Some(line) = self.line(queue) else { return };
         let Some((head, _)) = line.heads().next() else { return };
-        let mut demoted: Vec<WorkloadId> = line.holding.iter().filter(|held| **held > head).map(|held| held.workload).collect();
+        let mut demoted: Vec<WorkloadId> =
+            line.holding.iter().filter(|held| **held > head).map(|held| held.workload).collect();
         demoted.retain(|id| !self.same_place(*id, head.workload));
-        let reserving: Vec<WorkloadId> = line.keeping.iter().copied().filter(|id| !self.same_place(*id, head.workload)).collect();
+        let reserving: Vec<WorkloadId> =
+            line.keeping.iter().copied().filter(|id| !self.same_place(*id, head.workload)).collect();
         for id in demoted {
             self.leave(id);
             self.stand(id);
@@ -218,7 +247,7 @@ impl Scheduler {
     }
 
     /// Room kept for preemptors: those whose room is there are admitted, those whose victims are gone without that look anew.
-    fn retry_holders(&mut self, root: NodeId, out: &mut Vec<Decision>) {
+    fn retry_holders(&mut self, root: NodeId, freed: bool, out: &mut Vec<Decision>) {
         let tree = &self.world.ledger.tree;
         let mut holders: Vec<(Order, QueueId)> = Vec::new();
         for id in self.world.ledger.holders() {
@@ -231,21 +260,26 @@ impl Scheduler {
         }
         holders.sort();
         for (order, queue) in holders {
-            self.retry_holder(order, queue, out);
+            self.retry_holder(order, queue, freed, out);
         }
     }
 
-    fn retry_holder(&mut self, order: Order, queue: QueueId, out: &mut Vec<Decision>) {
+    fn retry_holder(&mut self, order: Order, queue: QueueId, freed: bool, out: &mut Vec<Decision>) {
         let id = order.workload;
         let Some(waits) = self.world.ledger.held(id).map(|hold| !hold.victims.is_empty()) else { return };
-        let verdict = self.judge(id, queue, !waits);
+        if waits && !freed {
+            return;
+        }
+        let verdict = self.judge(id, queue, true);
         match verdict {
             Verdict::Fits(assignment) => {
                 self.line_mut(queue).holding.remove(&order);
                 self.admit(id, queue, assignment, true, out);
             }
             _ if waits => {}
-            Verdict::Preempts { assignment, victims, .. } if !self.is_gated(id) && self.preempting_sibling(id).is_none() => {
+            Verdict::Preempts { assignment, victims, .. }
+                if !self.is_gated(id) && self.preempting_sibling(id).is_none() =>
+            {
                 self.preempt(order, queue, assignment, victims, out);
             }
             _ => {
@@ -265,7 +299,9 @@ impl Scheduler {
                 let verdict = self.judge(order.workload, queue, true);
                 let actual = level_of(&verdict);
                 // It would have to borrow from further up than it seemed: others may come first.
-                if actual > level && contenders.first().is_some_and(|(level, order_, ..)| (*level, *order_) < (actual, order)) {
+                if actual > level
+                    && contenders.first().is_some_and(|(level, order_, ..)| (*level, *order_) < (actual, order))
+                {
                     contenders.insert((actual, order, queue, class));
                     continue;
                 }
@@ -291,7 +327,11 @@ impl Scheduler {
                         }
                     };
                     let Some(asker) = self.asker(order.workload, queue, true) else { break };
-                    entries.push(fair::Entry { node: asker.node, usage: assign::extra(&self.world, &asker, &usage), key: order });
+                    entries.push(fair::Entry {
+                        node: asker.node,
+                        usage: assign::extra(&self.world, &asker, &usage),
+                        key: order,
+                    });
                     verdicts.push((order, queue, class, verdict));
                     break;
                 }
@@ -367,7 +407,11 @@ impl Scheduler {
         }
         self.work.classes += considered;
         // Another of its flavors may be nearer: the level seen here is right only for the cell that was looked at.
-        best.map(|(level, order, id, class)| if line.watches(class).len() > 1 { (0, order, id, class) } else { (level, order, id, class) })
+        best.map(
+            |(level, order, id, class)| {
+                if line.watches(class).len() > 1 { (0, order, id, class) } else { (level, order, id, class) }
+            },
+        )
     }
 
     fn concerned(&self, id: QueueId, class: ClassId, mark: &Mark) -> bool {
@@ -383,7 +427,10 @@ impl Scheduler {
             return true;
         }
         line.watches(class).iter().any(|watch| {
-            let own_hold = line.head_of(class).and_then(|head| self.held_by_head(head.workload, node, watch.cell)).unwrap_or_default();
+            let own_hold = line
+                .head_of(class)
+                .and_then(|head| self.held_by_head(head.workload, node, watch.cell))
+                .unwrap_or_default();
             let free = self.world.ledger.tree.free(node, watch.cell).plus(own_hold);
             watch.need <= free || self.could_preempt(id, class, watch.cell, watch.need, free)
         })
@@ -399,7 +446,8 @@ impl Scheduler {
         if !queue.preempts() {
             return false;
         }
-        queue.preemption.reclaim != Reclaim::Never || need <= free.plus(self.world.ledger.used_by_priority(id, cell, i64::MAX, true))
+        queue.preemption.reclaim != Reclaim::Never
+            || need <= free.plus(self.world.ledger.used_by_priority(id, cell, i64::MAX, true))
     }
 
     fn could_preempt(&self, id: QueueId, class: ClassId, cell: Cell, need: Amount, free: Amount) -> bool {
@@ -407,7 +455,9 @@ impl Scheduler {
         if line.key(class).preemption_gated || self.world.queue(id).is_none_or(|queue| !queue.preempts()) {
             return false;
         }
-        let Some(asker) = line.head_of(class).and_then(|head| self.asker(head.workload, id, true)) else { return false };
+        let Some(asker) = line.head_of(class).and_then(|head| self.asker(head.workload, id, true)) else {
+            return false;
+        };
         need <= free.plus(preempt::most_to_gain(&self.world, &asker, cell, need))
     }
 
@@ -455,7 +505,9 @@ impl Scheduler {
                 Some(&workload) => waits(Wait::PodsNotReady { workload }, Vec::new()),
                 None => verdict,
             },
-            Verdict::Preempts { victims, watches, .. } if self.is_gated(id) => waits(Wait::PreemptionGated { victims }, watches),
+            Verdict::Preempts { victims, watches, .. } if self.is_gated(id) => {
+                waits(Wait::PreemptionGated { victims }, watches)
+            }
             Verdict::Preempts { watches, .. } if self.preempting_sibling(id).is_some() => {
                 let variant = self.preempting_sibling(id).unwrap_or(id);
                 waits(Wait::SiblingPreempting { variant }, watches)
@@ -476,7 +528,8 @@ impl Scheduler {
                         && match migration {
                             Migration::Never => true,
                             Migration::Upgrade { down_to } => {
-                                workload.sibling >= booking.sibling || down_to.is_some_and(|last| workload.sibling > last)
+                                workload.sibling >= booking.sibling
+                                    || down_to.is_some_and(|last| workload.sibling > last)
                             }
                         }
                 })
@@ -520,13 +573,23 @@ impl Scheduler {
     }
 
     fn admit(&mut self, id: WorkloadId, queue: QueueId, assignment: Assignment, won: bool, out: &mut Vec<Decision>) {
-        let checks = self.world.queue(queue).map_or_else(Vec::new, |queue| queue.checks_for(assignment.flavors().collect::<Vec<_>>().into_iter()));
+        let checks = self
+            .world
+            .queue(queue)
+            .map_or_else(Vec::new, |queue| queue.checks_for(assignment.flavors().collect::<Vec<_>>().into_iter()));
         let now = self.now;
         self.book(id, queue, assignment.usage.clone(), Stage::Assumed, now, won);
         out.push(Decision::Admit { workload: id, queue, assignment, checks });
     }
 
-    fn preempt(&mut self, order: Order, queue: QueueId, assignment: Assignment, victims: Vec<Victim>, out: &mut Vec<Decision>) {
+    fn preempt(
+        &mut self,
+        order: Order,
+        queue: QueueId,
+        assignment: Assignment,
+        victims: Vec<Victim>,
+        out: &mut Vec<Decision>,
+    ) {
         let id = order.workload;
         let group = self.group(id);
         let usage = assignment.usage.clone();
@@ -551,7 +614,15 @@ impl Scheduler {
         }
     }
 
-    fn park(&mut self, order: Order, queue: QueueId, class: ClassId, reason: Wait, watches: Vec<Watch>, aim: Option<Assignment>) {
+    fn park(
+        &mut self,
+        order: Order,
+        queue: QueueId,
+        class: ClassId,
+        reason: Wait,
+        watches: Vec<Watch>,
+        aim: Option<Assignment>,
+    ) {
         if let Wait::PodsNotReady { .. } = reason {
             self.waiting_for_ready.insert((queue, order.workload));
         }
@@ -588,8 +659,11 @@ impl Scheduler {
             };
             (cell, most.or_zero())
         };
-        let usage: Usage =
-            assign::extra(&self.world, &asker, &assignment.usage).iter().map(kept).filter(|(_, amount)| *amount > Amount::ZERO).collect();
+        let usage: Usage = assign::extra(&self.world, &asker, &assignment.usage)
+            .iter()
+            .map(kept)
+            .filter(|(_, amount)| *amount > Amount::ZERO)
+            .collect();
         self.world.ledger.restore(id);
         if self.world.ledger.held(id).is_some_and(|hold| hold.assignment.usage == usage) {
             return;
@@ -629,7 +703,8 @@ impl Scheduler {
                 let line = self.line(*queue)?;
                 if self.world.queue(*queue)?.strategy == Strategy::StrictFifo {
                     let (first, _) = line.heads().next()?;
-                    let head = line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
+                    let head =
+                        line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
                     if !self.same_place(head, id) {
                         return Some(Arc::new(Wait::BehindHead { head }));
                     }

@@ -75,14 +75,17 @@ pub fn most_to_gain(world: &World, asker: &Asker, cell: Cell, need: Amount) -> A
     let tree = &world.ledger.tree;
     let nominal = tree.quota(asker.node, cell).nominal;
     // The same condition as in the assignment: who would borrow may preempt only if the policy says so.
-    let may = nominal >= need || tree.height_that_fits(asker.node, cell, need).1 || preempts_while_borrowing(world, queue);
+    let may =
+        nominal >= need || tree.height_that_fits(asker.node, cell, need).1 || preempts_while_borrowing(world, queue);
     if !may {
         return Amount::ZERO;
     }
     let own = match queue.preemption.within_queue {
         WithinQueue::Never => Amount::ZERO,
         WithinQueue::LowerPriority => world.ledger.used_by_priority(asker.queue, cell, asker.priority, false),
-        WithinQueue::LowerOrNewerEqualPriority => world.ledger.used_by_priority(asker.queue, cell, asker.priority, true),
+        WithinQueue::LowerOrNewerEqualPriority => {
+            world.ledger.used_by_priority(asker.queue, cell, asker.priority, true)
+        }
     };
     own.plus(most_to_reclaim(world, queue, asker, cell, need, own))
 }

@@ -12,26 +12,47 @@ use crate::world::Inactive;
 pub enum Wait {
     /// `spec.active` is false.
     Deactivated,
-    LocalQueueMissing { local: LocalId },
-    LocalQueueStopped { local: LocalId },
-    QueueInactive { queue: QueueId, why: Inactive },
+    LocalQueueMissing {
+        local: LocalId,
+    },
+    LocalQueueStopped {
+        local: LocalId,
+    },
+    QueueInactive {
+        queue: QueueId,
+        why: Inactive,
+    },
     /// `requeueAt` is ahead.
-    Backoff { until: Time },
+    Backoff {
+        until: Time,
+    },
     Blocked(Block),
     /// No flavor does, for these pod sets.
     Unplaced(Vec<Unplaced>),
     /// Those it preempted are still there; its room is kept.
-    Preempting { victims: Vec<WorkloadId> },
+    Preempting {
+        victims: Vec<WorkloadId>,
+    },
     /// It could be had by preemption, but a preemption gate is closed.
-    PreemptionGated { victims: Vec<Victim> },
+    PreemptionGated {
+        victims: Vec<Victim>,
+    },
     /// StrictFIFO: the head of the line goes first.
-    BehindHead { head: WorkloadId },
+    BehindHead {
+        head: WorkloadId,
+    },
     /// A sibling is evicting others, or holds what it won that way while its checks run.
-    SiblingPreempting { variant: WorkloadId },
+    SiblingPreempting {
+        variant: WorkloadId,
+    },
     /// A sibling is admitted, and this one may not take over.
-    SiblingAdmitted { variant: WorkloadId },
+    SiblingAdmitted {
+        variant: WorkloadId,
+    },
     /// Admission is blocked until the pods of this admitted workload are ready.
-    PodsNotReady { workload: WorkloadId },
+    PodsNotReady {
+        workload: WorkloadId,
+    },
 }
 
 /// Why no flavor does for one pod set.
@@ -45,11 +66,24 @@ pub struct Unplaced {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocker {
-    NotCovered { resource: ResourceId },
-    Mismatch { flavor: FlavorId, because: Mismatch },
+    NotCovered {
+        resource: ResourceId,
+    },
+    Mismatch {
+        flavor: FlavorId,
+        because: Mismatch,
+    },
     /// More than there is, were everything free.
-    ExceedsMaximum { cell: Cell, earlier: Amount, request: Amount, maximum: Amount },
-    ShortOf { cell: Cell, missing: Amount },
+    ExceedsMaximum {
+        cell: Cell,
+        earlier: Amount,
+        request: Amount,
+        maximum: Amount,
+    },
+    ShortOf {
+        cell: Cell,
+        missing: Amount,
+    },
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,6 +131,7 @@ impl Code {
 impl Wait {
     pub fn code(&self) -> Code {
         match self {
+            Wait::QueueInactive { why: Inactive::NotFound, .. } => Code::Misconfigured,
             Wait::Deactivated | Wait::QueueInactive { .. } | Wait::LocalQueueStopped { .. } => Code::Suspended,
             Wait::LocalQueueMissing { .. } => Code::Misconfigured,
             Wait::Backoff { .. } => Code::OnHold,
@@ -109,7 +144,9 @@ impl Wait {
             Wait::Unplaced(pod_sets) => pod_sets.iter().map(Unplaced::code).max().unwrap_or(Code::WaitingForQuota),
             Wait::Preempting { .. } => Code::WaitingForPreemptedWorkloads,
             Wait::PreemptionGated { .. } => Code::AdmissionGated,
-            Wait::BehindHead { .. } | Wait::SiblingPreempting { .. } | Wait::SiblingAdmitted { .. } => Code::PendingEvaluation,
+            Wait::BehindHead { .. } | Wait::SiblingPreempting { .. } | Wait::SiblingAdmitted { .. } => {
+                Code::PendingEvaluation
+            }
             Wait::PodsNotReady { .. } => Code::WaitingForPodsReady,
         }
     }
@@ -117,8 +154,9 @@ impl Wait {
     /// The same but for numbers and for who else is involved.
     pub fn alike(&self, other: &Wait) -> bool {
         match (self, other) {
-            (Wait::Unplaced(a), Wait::Unplaced(b)) => {
-                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.alike(b))
+            (Wait::Unplaced(a), Wait::Unplaced(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.alike(b)),
+            (Wait::QueueInactive { queue: a, .. }, Wait::QueueInactive { queue: b, .. }) => {
+                a == b && self.code() == other.code()
             }
             (Wait::Preempting { .. }, Wait::Preempting { .. })
             | (Wait::PreemptionGated { .. }, Wait::PreemptionGated { .. })

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use crate::ledger::{Booking, Stage};
 use crate::model::{
-    Assignment, CheckId, Cohort, CohortId, Flavor, FlavorId, GroupId, LocalId, LocalQueue, Migration, Queue, QueueId, Settings, Stop,
-    Time, Usage, Workload, WorkloadId,
+    Assignment, CheckId, Cohort, CohortId, Flavor, FlavorId, GroupId, LocalId, LocalQueue, Migration, Queue, QueueId,
+    Settings, Stop, Time, Usage, Workload, WorkloadId,
 };
 use crate::plan::Work;
 use crate::queue::{ClassId, Key, Line, Order};
@@ -32,13 +32,21 @@ pub enum Event {
     /// A workload was created or changed.
     Workload(WorkloadId, Workload),
     /// Its quota is reserved in the API, or it is admitted: confirms a decision, or tells of one made before a restart.
-    Reserved { workload: WorkloadId, assignment: Assignment, since: Time, admitted: bool },
+    Reserved {
+        workload: WorkloadId,
+        assignment: Assignment,
+        since: Time,
+        admitted: bool,
+    },
     /// All its checks are ready.
     Admitted(WorkloadId),
     /// The pods of a booked workload are (not) ready; only of interest where admission is blocked until they are.
     PodsReady(WorkloadId, bool),
     /// It uses more or less from now on (reclaimable pods, an elastic job), in place.
-    Resized { workload: WorkloadId, assignment: Assignment },
+    Resized {
+        workload: WorkloadId,
+        assignment: Assignment,
+    },
     /// The write of an admission was refused: the booking is rolled back and the workload stands in line again.
     AdmissionRefused(WorkloadId),
     /// It is being evicted and still holds its quota.
@@ -142,7 +150,9 @@ impl Scheduler {
                 self.turn_group(Some(id));
             }
             Event::Workload(id, workload) => self.set_workload(id, workload),
-            Event::Reserved { workload, assignment, since, admitted } => self.reserved(workload, assignment, since, admitted),
+            Event::Reserved { workload, assignment, since, admitted } => {
+                self.reserved(workload, assignment, since, admitted)
+            }
             Event::Admitted(id) => {
                 if self.world.ledger.amend(id, |booking| booking.stage = Stage::Admitted) {
                     self.turn_group(self.group(id));

@@ -85,6 +85,11 @@ impl Mark {
         freed || (preempts && (reach.grew_everywhere || reach.grew_in.contains(&queue)))
     }
 
+    /// Did anything get free?
+    pub fn freed(&self) -> bool {
+        self.cells.values().any(|reach| reach.freed_everywhere || !reach.freed_in.is_empty())
+    }
+
     /// The queues it can matter to, or None: all of the tree.
     pub fn queues(&self, fair: bool) -> Option<BTreeSet<QueueId>> {
         let mut queues = self.fresh.clone();

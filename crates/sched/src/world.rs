@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use crate::ledger::Ledger;
-use crate::model::{CheckId, Flavor, FlavorId, GroupId, Queue, QueueId, Reclaim, ResourceGroup, ResourceId, Settings, Stop, Time, WorkloadId};
+use crate::model::{
+    CheckId, Flavor, FlavorId, GroupId, Queue, QueueId, Reclaim, ResourceGroup, ResourceId, Settings, Stop, Time,
+    WorkloadId,
+};
 use crate::quota::NodeId;
 
 #[derive(Debug, Clone, Default)]

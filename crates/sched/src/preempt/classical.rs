@@ -49,12 +49,14 @@ pub fn victims(world: &mut World, asker: &Asker, contested: &[Cell], extra: &Usa
     let from_others = !hierarchy.is_empty() || !priority.is_empty();
     let by_hierarchy = !hierarchy.is_empty();
     // Who is leaving anyway comes first, whatever its kind.
-    let (mut all, rest): (Vec<_>, Vec<_>) = [hierarchy, priority, own].into_iter().flatten().partition(|candidate| candidate.leaving);
+    let (mut all, rest): (Vec<_>, Vec<_>) =
+        [hierarchy, priority, own].into_iter().flatten().partition(|candidate| candidate.leaving);
     all.extend(rest);
 
     let forbidden = queue.preemption.borrow == BorrowWithin::Never;
     let tree = &world.ledger.tree;
-    let under_nominal = contested.iter().all(|cell| tree.usage(asker.node, *cell) < tree.quota(asker.node, *cell).nominal);
+    let under_nominal =
+        contested.iter().all(|cell| tree.usage(asker.node, *cell) < tree.quota(asker.node, *cell).nominal);
     let attempts: &[bool] = if !from_others || (forbidden && !under_nominal) {
         &[true]
     } else if forbidden && !by_hierarchy {
@@ -193,9 +195,10 @@ fn from_queue(
     let Some(node) = world.ledger.tree.queue(queue) else {
         return Vec::new();
     };
-    let bookings = world.ledger.booked(queue).filter(|(workload, booking)| {
-        eligible(asker, *workload, booking, contested) && policy.allows(asker, booking)
-    });
+    let bookings = world
+        .ledger
+        .booked(queue)
+        .filter(|(workload, booking)| eligible(asker, *workload, booking, contested) && policy.allows(asker, booking));
     let candidate = |(workload, booking): (WorkloadId, &crate::ledger::Booking)| Candidate {
         order: order(asker, workload, booking),
         workload,

@@ -56,7 +56,11 @@ fn candidates(world: &World, asker: &Asker, contested: &[Cell]) -> ByQueue {
             eligible(asker, *workload, booking, contested) && policy.allows(asker, booking)
         });
         let mut all: Vec<Candidate> = bookings
-            .map(|(workload, booking)| Candidate { order: order(asker, workload, booking), workload, leaving: booking.leaving })
+            .map(|(workload, booking)| Candidate {
+                order: order(asker, workload, booking),
+                workload,
+                leaving: booking.leaving,
+            })
             .collect();
         if !all.is_empty() {
             all.sort_by_key(|candidate| candidate.order);
@@ -98,7 +102,13 @@ impl Search<'_> {
         fits
     }
 
-    fn first(&mut self, targets: &mut Targets, rule: FairStrategy, within_nominal: bool, left_over: &mut ByQueue) -> bool {
+    fn first(
+        &mut self,
+        targets: &mut Targets,
+        rule: FairStrategy,
+        within_nominal: bool,
+        left_over: &mut ByQueue,
+    ) -> bool {
         while let Some(id) = targets.next(self.tree()) {
             let unconditional = match (id == self.asker.queue, within_nominal) {
                 (true, _) => Some(Why::InClusterQueue),
@@ -163,7 +173,9 @@ impl Search<'_> {
 fn just_below_meet(tree: &Tree, asker: NodeId, other: QueueId) -> Option<(NodeId, NodeId)> {
     let other = tree.queue(other)?;
     let meet = tree.ancestors(other).find(|node| tree.ancestors(asker).any(|own| own == *node))?;
-    let below = |start: NodeId| std::iter::once(start).chain(tree.ancestors(start)).find(|node| tree.parent(*node) == Some(meet));
+    let below = |start: NodeId| {
+        std::iter::once(start).chain(tree.ancestors(start)).find(|node| tree.parent(*node) == Some(meet))
+    };
     Some((below(asker)?, below(other)?))
 }
 
