@@ -33,6 +33,8 @@ pub struct Options {
     /// The certificate authority to publish in every namespace, in PEM.
     pub root_ca: Option<String>,
     pub cluster_roles: bool,
+    /// Jobs in queues: None where something else looks after them.
+    pub queueing: Option<queueing::Policy>,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
     /// Register it to see the work queues.
@@ -48,6 +50,7 @@ impl Default for Options {
             service_accounts: true,
             root_ca: None,
             cluster_roles: true,
+            queueing: Some(queueing::Policy::default()),
             event_ttl: Some(Duration::from_secs(3600)),
             metrics: QueueMetrics::default(),
         }
@@ -74,6 +77,9 @@ impl Controllers {
         }
         if let Some(root_ca) = options.root_ca {
             service_accounts::start_root_ca(client.clone(), root_ca, &watches, &tasks, metrics);
+        }
+        if let Some(policy) = &options.queueing {
+            queueing::start(&client, &clock, policy, &watches, &tasks, metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);

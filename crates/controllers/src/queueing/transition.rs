@@ -1,12 +1,15 @@
 //! The changes of a Workload's status, each whole: conditions that belong together change together.
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use usher_api::kueue::Workload;
 use usher_api::kueue::admission_check::CheckState;
 use usher_api::kueue::conditions::{
     self, AdmittedReason, DeactivationCause, EvictionReason, FinishedReason, QuotaReservedReason, WorkloadCondition,
 };
-use usher_api::kueue::workload_status::{EvictionCount, SchedulingStats, WorkloadStatus};
+use usher_api::kueue::workload_status::{
+    Admission, AdmissionCheckState, EvictionCount, RequeueState, SchedulingStats, WorkloadStatus,
+};
 
 /// A status under change.
 pub struct Transition {
@@ -29,6 +32,63 @@ impl Transition {
 
     fn is(&self, ty: WorkloadCondition) -> bool {
         conditions::is_true(&self.status.conditions, ty.as_str())
+    }
+
+    /// It holds quota from now on; it may start once the checks are ready, at once if there are none.
+    #[must_use]
+    pub fn quota_reserved(mut self, admission: Admission, checks: &[String]) -> Self {
+        let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
+        self.set(WorkloadCondition::QuotaReserved, true, QuotaReservedReason::QuotaReserved.as_str(), &message);
+        self.status.admission = Some(admission);
+        self.status.resource_requests.clear();
+        self.status.requeue_state =
+            self.status.requeue_state.take().map(|state| RequeueState { requeue_at: None, ..state });
+        for over in [WorkloadCondition::Evicted, WorkloadCondition::Preempted] {
+            if let Some(before) = conditions::find(&self.status.conditions, over.as_str()).cloned()
+                && before.status == "True"
+            {
+                let message = format!("Previously: {}", before.message);
+                self.set(over, false, QuotaReservedReason::QuotaReserved.as_str(), &message);
+            }
+        }
+        self.with_checks(checks).admission_synced()
+    }
+
+    /// Exactly these checks; those that are already there keep what they said.
+    #[must_use]
+    pub fn with_checks(mut self, checks: &[String]) -> Self {
+        let mut before = std::mem::take(&mut self.status.admission_checks);
+        self.status.admission_checks = checks
+            .iter()
+            .map(|name| match before.iter().position(|check| check.name == *name) {
+                Some(at) => before.swap_remove(at),
+                None => AdmissionCheckState {
+                    name: name.clone(),
+                    state: CheckState::Pending,
+                    last_transition_time: Some(Time(self.now)),
+                    ..AdmissionCheckState::default()
+                },
+            })
+            .collect();
+        self
+    }
+
+    /// It waits, and why.
+    #[must_use]
+    pub fn waiting(mut self, reason: &str, message: &str) -> Self {
+        self.set(WorkloadCondition::QuotaReserved, false, reason, message);
+        if conditions::find(&self.status.conditions, WorkloadCondition::Admitted.as_str()).is_some() {
+            self = self.admission_synced();
+        }
+        self
+    }
+
+    /// It makes room for another.
+    #[must_use]
+    pub fn preempted(mut self, reason: &str, message: &str) -> Self {
+        self = self.evicted(EvictionReason::Preempted, reason, message);
+        self.set(WorkloadCondition::Preempted, true, reason, message);
+        self
     }
 
     /// It holds no quota any longer, and waits to be looked at.
@@ -76,7 +136,7 @@ impl Transition {
         for check in &mut self.status.admission_checks {
             if check.state != CheckState::Pending {
                 check.state = CheckState::Pending;
-                check.last_transition_time = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(self.now));
+                check.last_transition_time = Some(Time(self.now));
                 check.message = "Reset to Pending after eviction. Previously: ".into();
                 check.pod_set_updates.clear();
             }
