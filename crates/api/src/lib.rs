@@ -1,6 +1,7 @@
 //! Names, values, rules and kinds of the Kubernetes API that every other crate may use.
 
 pub mod crd;
+pub mod cron;
 pub mod field;
 pub mod kueue;
 pub mod names;

@@ -71,14 +71,12 @@ impl Access {
 impl Server {
     /// The user of a request, after impersonation.
     pub(crate) fn authenticate(&self, headers: &HeaderMap, peer: &Peer) -> Result<Arc<User>> {
-        self.access()
-            .authenticator
-            .request(peer.certificate.as_deref(), headers, self, self.clock().now())
-            .map(Arc::new)
-            .map_err(|why| {
+        self.access().authenticator.request(peer.certificate.as_ref(), headers, self, self.clock().now()).map_err(
+            |why| {
                 tracing::debug!(%why, "a request was not authenticated");
                 ApiError::unauthorized()
-            })
+            },
+        )
     }
 
     /// Refuses what the user may not do. Gives the user to go on with, who is someone else when the request says so.
@@ -166,6 +164,7 @@ impl Server {
 
     /// A question about access, answered in its `status`.
     pub(crate) async fn review(&self, ask: &Ask, resource: &Resource) -> Result<Answer> {
+        ask.accepts_whole()?;
         let body = crate::rest::question_body(ask, resource)?;
         let rules = self.rules();
         let authorize = |a: &Attributes<'_>| rbac::authorize(a, &rules);

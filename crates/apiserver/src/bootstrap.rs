@@ -27,7 +27,25 @@ impl Server {
         let namespaces =
             NAMESPACES.map(|name| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
         self.ensure_all(namespaces.into()).await?;
-        self.ensure_all(system_objects()).await
+        self.ensure_all(system_objects()).await?;
+        self.ensure_own_service().await
+    }
+
+    /// The Service `kubernetes`, by which programs find the API server. Nothing routes cluster addresses here, so its
+    /// address is the one we really listen on; if that has changed, the Service is made anew.
+    async fn ensure_own_service(&self) -> Result<()> {
+        let wanted = own_service(&self.options().address);
+        let (collection, key) = ("core/services", stored::key("default", "kubernetes"));
+        if let Some(entry) = self.store().get(collection, &key) {
+            let there: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            let same = |at: &str| there.pointer(at) == wanted.pointer(at);
+            if !["/spec/clusterIP", "/spec/ports/0/port"].into_iter().all(same) {
+                let expected = usher_store::Expect::Revision(entry.mod_revision);
+                // Whoever was faster knows better.
+                let _ = self.store().write(collection, &key, usher_store::Op::Delete, expected).await;
+            }
+        }
+        self.ensure(wanted).await
     }
 
     /// All at once: the store writes them in a few batches.
@@ -77,6 +95,7 @@ impl Server {
             info,
             query: Query::default(),
             user: Arc::new(User::new("system:apiserver", &[MASTERS])),
+            in_process: true,
             headers,
             body: Bytes::from(object.to_string()),
         };
@@ -102,6 +121,21 @@ impl Server {
     }
 }
 
+fn own_service(address: &str) -> Value {
+    let address = address.parse::<std::net::SocketAddr>().ok();
+    let ip =
+        address.map(|a| a.ip()).filter(|ip| !ip.is_unspecified()).map_or("127.0.0.1".to_owned(), |ip| ip.to_string());
+    let port = address.map_or(443, |a| a.port());
+    json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": {"component": "apiserver", "provider": "kubernetes"},
+        },
+        "spec": {"clusterIP": ip, "ports": [{"name": "https", "port": port, "protocol": "TCP", "targetPort": port}]},
+    })
+}
+
 /// The roles, bindings and priority classes every cluster has, as objects.
 fn system_objects() -> Vec<Value> {
     let bootstrap::Defaults { cluster_roles, cluster_role_bindings, roles, role_bindings, priority_classes } =
@@ -115,4 +149,23 @@ fn system_objects() -> Vec<Value> {
         .chain(values(role_bindings))
         .chain(values(priority_classes))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_service_names_an_address_that_can_be_reached() {
+        let at = |address: &str| {
+            let service = own_service(address);
+            (
+                service["spec"]["clusterIP"].as_str().unwrap().to_owned(),
+                service["spec"]["ports"][0]["port"].as_u64().unwrap(),
+            )
+        };
+        assert_eq!(at("127.0.0.1:7443"), ("127.0.0.1".to_owned(), 7443));
+        assert_eq!(at("0.0.0.0:8443"), ("127.0.0.1".to_owned(), 8443));
+        assert_eq!(at("[::1]:1234"), ("::1".to_owned(), 1234));
+    }
 }

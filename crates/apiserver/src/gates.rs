@@ -11,6 +11,8 @@ pub struct Gates {
     pub mutable_resources_when_suspended: bool,
     /// What queues can do: concurrent admission (KEP-8691), elastic jobs (KEP-77).
     pub queues: usher_api::kueue::rules::Gates,
+    /// KEP-4026: a CronJob's Jobs say when they were meant to run.
+    pub scheduled_annotation: bool,
 }
 
 impl Default for Gates {
@@ -20,6 +22,7 @@ impl Default for Gates {
             mutable_directives_when_suspended: true,
             mutable_resources_when_suspended: true,
             queues: Default::default(),
+            scheduled_annotation: true,
         }
     }
 }
@@ -28,7 +31,7 @@ impl Default for Gates {
 type Select = fn(&mut Gates) -> &mut bool;
 
 /// The spellings of each gate, the seeds' first.
-const NAMES: [(&str, Select); 7] = [
+const NAMES: [(&str, Select); 10] = [
     ("MutableSchedulingDirectivesForJobs", |g| &mut g.mutable_directives),
     ("JobMutableNodeSchedulingDirectives", |g| &mut g.mutable_directives),
     ("MutableSchedulingDirectivesForSuspendedJobs", |g| &mut g.mutable_directives_when_suspended),
@@ -36,6 +39,9 @@ const NAMES: [(&str, Select); 7] = [
     ("MutablePodResourcesForSuspendedJobs", |g| &mut g.mutable_resources_when_suspended),
     ("ConcurrentAdmission", |g| &mut g.queues.concurrent_admission),
     ("ElasticJobsViaWorkloadSlices", |g| &mut g.queues.elastic_jobs),
+    ("JobScheduledAnnotation", |g| &mut g.scheduled_annotation),
+    ("JobsScheduledAnnotation", |g| &mut g.scheduled_annotation),
+    ("CronJobsScheduledAnnotation", |g| &mut g.scheduled_annotation),
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,6 +96,14 @@ mod tests {
         assert_eq!(seed, released);
         assert!(!seed.mutable_resources_when_suspended);
         assert_eq!(Gates::parse("").unwrap(), Gates::default());
+    }
+
+    #[test]
+    fn the_annotation_of_scheduled_jobs_has_three_spellings() {
+        for name in ["JobScheduledAnnotation", "JobsScheduledAnnotation", "CronJobsScheduledAnnotation"] {
+            let off = Gates::parse(&format!("{name}=false")).unwrap();
+            assert_eq!(off, Gates { scheduled_annotation: false, ..Gates::default() }, "{name}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod crd;
 mod discovery;
 pub mod gates;
 pub mod listen;
+pub mod logs;
 mod metrics;
 mod negotiate;
 pub mod object;

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -13,6 +12,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use crate::auth::authenticate;
 use crate::server::Server;
 use crate::service::Peer;
 
@@ -68,13 +68,8 @@ async fn connection(
         tracing::debug!("a TLS handshake failed");
         return;
     };
-    let certificate = stream
-        .get_ref()
-        .1
-        .peer_certificates()
-        .and_then(|chain| chain.first())
-        .map(|certificate| Bytes::copy_from_slice(certificate));
-    let peer = Peer { certificate };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let peer = Peer { certificate: certificate.map(|der| authenticate::certified(der)) };
     let service = service_fn(move |mut request: Request<Incoming>| {
         let server = server.clone();
         request.extensions_mut().insert(peer.clone());

@@ -33,6 +33,8 @@ pub struct Accepted {
     pub shape: Shape,
     pub encoding: Encoding,
     pub pretty: bool,
+    /// The version that Tables and metadata are told in; they are the same in both.
+    pub meta: &'static str,
 }
 
 /// One entry of an `Accept` header.
@@ -74,9 +76,9 @@ impl<'a> Clause<'a> {
     fn shape(&self) -> Option<Shape> {
         match (self.param("as"), self.param("g"), self.param("v")) {
             ("", ..) => Some(Shape::Object),
-            ("Table", "meta.k8s.io", "v1") => Some(Shape::Table),
-            ("PartialObjectMetadata", "meta.k8s.io", "v1") => Some(Shape::Partial),
-            ("PartialObjectMetadataList", "meta.k8s.io", "v1") => Some(Shape::PartialList),
+            ("Table", "meta.k8s.io", "v1" | "v1beta1") => Some(Shape::Table),
+            ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") => Some(Shape::Partial),
+            ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") => Some(Shape::PartialList),
             _ => None,
         }
     }
@@ -90,9 +92,18 @@ pub fn accept(header: Option<&str>, pretty: bool) -> Result<Accepted> {
     Clause::parse_all(header)
         .iter()
         .find_map(|c| {
-            Some(Accepted { shape: c.shape()?, encoding: c.encoding()?, pretty: pretty || c.param("pretty") == "1" })
+            let meta = if c.param("v") == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+            let pretty = pretty || c.param("pretty") == "1";
+            Some(Accepted { shape: c.shape()?, encoding: c.encoding()?, pretty, meta })
         })
         .ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
+}
+
+/// For answers that are of one shape only (reviews, tokens): refuses who wants nothing but another.
+pub fn accept_whole(header: Option<&str>) -> Result<()> {
+    let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("application/json");
+    let fits = |c: &Clause<'_>| c.shape() == Some(Shape::Object) && c.encoding().is_some();
+    if Clause::parse_all(header).iter().any(fits) { Ok(()) } else { Err(ApiError::not_acceptable(OBJECT_TYPES)) }
 }
 
 /// For documents that are not objects (OpenAPI): the first of the client's wishes that is `offered` decides; where the
@@ -196,6 +207,20 @@ mod tests {
         assert_eq!(aggregated_discovery(Some(v2)), Some("v2"));
         assert_eq!(aggregated_discovery(Some("application/json")), None);
         assert_eq!(aggregated_discovery(None), None);
+    }
+
+    #[test]
+    fn tables_are_told_in_the_version_asked_for() {
+        let accepted = accept(Some("application/json;as=Table;v=v1beta1;g=meta.k8s.io"), false).unwrap();
+        assert_eq!((accepted.shape, accepted.meta), (Shape::Table, "meta.k8s.io/v1beta1"));
+        assert_eq!(accept(None, false).unwrap().meta, "meta.k8s.io/v1");
+    }
+
+    #[test]
+    fn what_has_one_shape_is_refused_to_who_wants_only_a_table() {
+        assert_eq!(accept_whole(Some("application/json;as=Table;v=v1;g=meta.k8s.io")).unwrap_err().code, 406);
+        assert!(accept_whole(Some("application/json;as=Table;v=v1;g=meta.k8s.io,application/json")).is_ok());
+        assert!(accept_whole(None).is_ok());
     }
 
     #[test]

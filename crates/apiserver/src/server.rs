@@ -34,7 +34,9 @@ struct Shared {
     access: crate::access::Access,
     webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
+    logs: std::sync::OnceLock<Arc<dyn crate::logs::LogSource>>,
     closing: watch::Sender<bool>,
+    crowd: crate::rest::Crowd,
 }
 
 /// What the server is started with, apart from the store.
@@ -79,7 +81,9 @@ impl Server {
             webhooks: crate::admission::webhook::Cache::default(),
             options,
             metrics: Metrics::default(),
+            logs: Default::default(),
             closing: watch::Sender::new(false),
+            crowd: Default::default(),
         }))
     }
 
@@ -107,6 +111,15 @@ impl Server {
         &self.0.metrics
     }
 
+    /// Says where the output of pods comes from; once, after which it stays so.
+    pub fn serve_logs(&self, source: Arc<dyn crate::logs::LogSource>) {
+        let _ = self.0.logs.set(source);
+    }
+
+    pub(crate) fn log_source(&self) -> Option<&Arc<dyn crate::logs::LogSource>> {
+        self.0.logs.get()
+    }
+
     pub(crate) fn access(&self) -> &crate::access::Access {
         &self.0.access
     }
@@ -131,13 +144,13 @@ impl Server {
     }
 
     /// A definition compiled for serving, from the last time it was if it has not changed since.
-    pub(crate) fn compiled(&self, definition: &Object) -> Result<Compiled, Errors> {
+    pub(crate) fn compiled(&self, definition: &Object, revision: u64) -> Result<Compiled, Errors> {
         let (uid, generation) = (object::uid(definition).to_owned(), object::generation(definition));
         let mut compiled = self.0.compiled.lock();
         if let Some((_, kinds)) = compiled.get(&uid).filter(|(g, _)| *g == generation) {
             return Ok(kinds.clone());
         }
-        let kinds = crate::crd::compile(definition)?;
+        let kinds = crate::crd::compile(definition, revision)?;
         compiled.insert(uid, (generation, kinds.clone()));
         Ok(kinds)
     }
@@ -155,6 +168,11 @@ impl Server {
             "admissionregistration.k8s.io" => self.0.webhooks.configurations_changed(),
             _ => {}
         }
+    }
+
+    /// Those who watch over the network.
+    pub(crate) fn crowd(&self) -> &crate::rest::Crowd {
+        &self.0.crowd
     }
 
     /// Turns true when the server is about to stop: streams end then.

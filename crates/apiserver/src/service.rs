@@ -13,6 +13,7 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::json;
 
+use crate::auth::authenticate::Certified;
 use crate::auth::identity::User;
 use crate::body::Body;
 use crate::negotiate;
@@ -26,8 +27,8 @@ use crate::{discovery, metrics};
 /// Who a connection belongs to, put on its requests by the listener. Absent in process without a user.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
-    /// The client's certificate (DER), verified against our CA.
-    pub certificate: Option<Bytes>,
+    /// What the client's certificate says, if it has shown one; verified against our CA.
+    pub certificate: Option<Certified>,
 }
 
 /// The user of an in-process client: trusted, because only code in this process can put it on a request.
@@ -87,6 +88,12 @@ impl Server {
         B::Data: Buf + Send,
         B::Error: std::fmt::Display,
     {
+        if let Some(text) = query.get("timeout").filter(|text| !text.is_empty() && !is_long_running(&info, &query)) {
+            usher_schema::duration::parse(text).map_err(|why| {
+                ApiError::bad_request(format!("invalid timeout specified in the request URL - {why}"))
+            })?;
+        }
+        let in_process = trusted.is_some();
         let user = match trusted {
             Some(Trusted(user)) => user,
             None => {
@@ -102,7 +109,7 @@ impl Server {
             return self.document(&info.path, &parts.headers, &query);
         }
         let body = read_body(body, self.options().max_body_bytes).await?;
-        let ask = Ask { info, query, user, headers: parts.headers, body };
+        let ask = Ask { info, query, user, in_process, headers: parts.headers, body };
         self.dispatch(ask).await
     }
 

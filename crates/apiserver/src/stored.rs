@@ -19,39 +19,45 @@ const OPENING: &[u8] = b"{\"metadata\":{";
 
 /// The bytes of an object. It must have a name, so that its metadata is not empty.
 pub fn freeze(object: &Object) -> Bytes {
+    freeze_with(object, None)
+}
+
+/// As [`freeze`], with managed fields that are JSON already. Those of the object itself come first, if it has any.
+pub fn freeze_with(object: &Object, managed_fields: Option<&str>) -> Bytes {
     let empty = Map::new();
     let root = object.as_object().unwrap_or(&empty);
-    let mut out = Vec::with_capacity(1024);
+    let meta = root.get("metadata").and_then(Value::as_object).unwrap_or(&empty);
+    let mut out = Vec::with_capacity(8192);
     out.extend_from_slice(OPENING);
     let mut first = true;
-    let mut member = |out: &mut Vec<u8>, key: &str, value: &Value| {
+    let mut separate = |out: &mut Vec<u8>| {
         if !std::mem::take(&mut first) {
             out.push(b',');
         }
-        write_json(out, &Value::String(key.to_owned()));
-        out.push(b':');
-        write_json(out, value);
     };
-    for (key, value) in root.get("metadata").and_then(Value::as_object).unwrap_or(&empty) {
-        if key != "resourceVersion" {
-            member(&mut out, key, value);
-        }
+    for (key, value) in meta.iter().filter(|(key, _)| *key != "resourceVersion") {
+        separate(&mut out);
+        write_member(&mut out, key, value);
+    }
+    if let Some(text) = managed_fields.filter(|_| !meta.contains_key("managedFields")) {
+        separate(&mut out);
+        out.extend_from_slice(b"\"managedFields\":");
+        out.extend_from_slice(text.as_bytes());
     }
     out.push(b'}');
-    for (key, value) in root {
-        if !matches!(key.as_str(), "metadata" | "apiVersion" | "kind") {
-            out.push(b',');
-            write_json(&mut out, &Value::String(key.clone()));
-            out.push(b':');
-            write_json(&mut out, value);
-        }
+    for (key, value) in root.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "apiVersion" | "kind")) {
+        out.push(b',');
+        write_member(&mut out, key, value);
     }
     out.push(b'}');
-    Bytes::from(out)
+    // Kept for long: no larger than it has to be.
+    Bytes::copy_from_slice(&out)
 }
 
-fn write_json(out: &mut Vec<u8>, value: &Value) {
-    // Writing a Value to memory cannot fail: its keys are strings.
+fn write_member(out: &mut Vec<u8>, key: &str, value: &Value) {
+    // Writing to memory cannot fail: the keys of a Value are strings.
+    let _ = serde_json::to_writer(&mut *out, key);
+    out.push(b':');
     let _ = serde_json::to_writer(out, value);
 }
 
@@ -61,15 +67,14 @@ pub struct Head(Vec<u8>);
 
 impl Head {
     pub fn new(api_version: &str, kind: &str) -> Head {
-        let name = |s: &str| Value::String(s.to_owned()).to_string();
-        Head(
-            format!(
-                "{{\"kind\":{},\"apiVersion\":{},\"metadata\":{{\"resourceVersion\":\"",
-                name(kind),
-                name(api_version)
-            )
-            .into_bytes(),
-        )
+        let mut out = Vec::with_capacity(128);
+        out.extend_from_slice(b"{\"kind\":");
+        // Writing to memory cannot fail.
+        let _ = serde_json::to_writer(&mut out, kind);
+        out.extend_from_slice(b",\"apiVersion\":");
+        let _ = serde_json::to_writer(&mut out, api_version);
+        out.extend_from_slice(b",\"metadata\":{\"resourceVersion\":\"");
+        Head(out)
     }
 
     pub fn of(resource: &Resource) -> Head {
@@ -161,6 +166,19 @@ mod tests {
         expected["metadata"]["resourceVersion"] = "7".into();
         assert_eq!(serde_json::from_slice::<Value>(&served).unwrap(), expected);
         assert_eq!(thaw(&resource(), &bytes, 7).unwrap(), expected);
+    }
+
+    #[test]
+    fn managed_fields_may_come_as_text_and_those_of_the_object_win() {
+        let mut object = json!({"metadata": {"name": "a"}, "spec": {}});
+        let text = r#"[{"manager":"m"}]"#;
+        let stored = |object: &Value| serde_json::from_slice::<Value>(&freeze_with(object, Some(text))).unwrap();
+        assert_eq!(
+            stored(&object),
+            json!({"metadata": {"name": "a", "managedFields": [{"manager": "m"}]}, "spec": {}})
+        );
+        object["metadata"]["managedFields"] = json!([{"manager": "own"}]);
+        assert_eq!(stored(&object), object);
     }
 
     #[test]

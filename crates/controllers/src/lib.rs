@@ -4,14 +4,19 @@
 //! Nothing here polls: without changes and without anything due there is no work and no timer, also in virtual time.
 
 pub mod cluster_roles;
+pub mod cronjob;
 pub mod event_expiry;
 pub mod gc;
+pub mod job;
 pub mod namespaces;
+pub mod node_lifecycle;
+pub mod placement;
 pub mod queueing;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod ttl_after_finished;
 
 use std::time::Duration;
 
@@ -33,10 +38,23 @@ pub struct Options {
     /// The certificate authority to publish in every namespace, in PEM.
     pub root_ca: Option<String>,
     pub cluster_roles: bool,
-    /// Jobs in queues: None where something else looks after them.
+    /// Jobs in queues. Off until the whole way of a queued Job is there.
     pub queueing: Option<queueing::Policy>,
+    /// Pending pods are bound to nodes.
+    pub placement: bool,
+    /// Nodes that fall silent or go away, and the pods on them.
+    pub node_lifecycle: bool,
+    /// CronJobs, and how they are run; `None` where somebody else runs them.
+    pub cronjob: Option<cronjob::Policy>,
+    pub cronjob_metrics: cronjob::Metrics,
     /// How long an event is kept after its last write; `None` where the store expires them itself.
     pub event_ttl: Option<Duration>,
+    /// Jobs get their pods, and end.
+    pub job: Option<job::Options>,
+    /// Jobs that are over go when their time to live is.
+    pub ttl_after_finished: bool,
+    /// Register it to see what the Job controllers do.
+    pub job_metrics: job::JobMetrics,
     /// Register it to see the work queues.
     pub metrics: QueueMetrics,
 }
@@ -50,9 +68,35 @@ impl Default for Options {
             service_accounts: true,
             root_ca: None,
             cluster_roles: true,
-            queueing: Some(queueing::Policy::default()),
+            queueing: None,
+            placement: true,
+            node_lifecycle: true,
+            cronjob: Some(cronjob::Policy::default()),
+            cronjob_metrics: cronjob::Metrics::default(),
             event_ttl: Some(Duration::from_secs(3600)),
+            job: Some(job::Options::default()),
+            ttl_after_finished: true,
+            job_metrics: job::JobMetrics::default(),
             metrics: QueueMetrics::default(),
+        }
+    }
+}
+
+impl Options {
+    /// Nothing runs but what is then asked for.
+    pub fn none() -> Self {
+        Options {
+            gc: false,
+            namespaces: false,
+            service_accounts: false,
+            cluster_roles: false,
+            placement: false,
+            node_lifecycle: false,
+            cronjob: None,
+            event_ttl: None,
+            job: None,
+            ttl_after_finished: false,
+            ..Options::default()
         }
     }
 }
@@ -80,6 +124,22 @@ impl Controllers {
         }
         if let Some(policy) = &options.queueing {
             queueing::start(&client, &clock, policy, &watches, &tasks, metrics);
+        }
+        if let Some(job) = options.job {
+            job::start(client.clone(), clock.clone(), job, &options.job_metrics, &watches, &tasks, metrics);
+        }
+        if options.ttl_after_finished {
+            ttl_after_finished::start(client.clone(), clock.clone(), &options.job_metrics, &watches, &tasks, metrics);
+        }
+        if options.placement {
+            placement::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
+        }
+        if options.node_lifecycle {
+            node_lifecycle::start(client.clone(), clock.clone(), &watches, &tasks, metrics);
+        }
+        if let Some(policy) = options.cronjob {
+            let (client, clock) = (client.clone(), clock.clone());
+            cronjob::start(client, clock, &watches, &tasks, metrics, policy, options.cronjob_metrics);
         }
         if options.cluster_roles {
             cluster_roles::start(client, &watches, &tasks, metrics);

@@ -35,7 +35,15 @@ type Behaviour = fn(Client) -> BoxFuture<'static, Outcome>;
 
 /// The options under which [`all`] holds.
 pub fn options() -> Options {
-    Options { root_ca: Some(ROOT_CA.to_string()), event_ttl: Some(EVENT_TTL), ..Options::default() }
+    Options {
+        gc: true,
+        namespaces: true,
+        service_accounts: true,
+        root_ca: Some(ROOT_CA.to_string()),
+        cluster_roles: true,
+        event_ttl: Some(EVENT_TTL),
+        ..Options::none()
+    }
 }
 
 /// Every behaviour, by name.

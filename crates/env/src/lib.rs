@@ -10,6 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
+
+mod jumps;
+
+pub use jumps::Jumps;
 
 /// The only reader of time. Cheap to clone; clones share jumps.
 #[derive(Clone, Debug)]
@@ -20,7 +25,7 @@ enum Source {
     /// The machine's clock; it may jump.
     Wall,
     /// Follows tokio's clock, which a paused runtime advances when every task waits; `jump_nanos` is added on top.
-    Virtual { start: Timestamp, origin: tokio::time::Instant, jump_nanos: AtomicI64 },
+    Virtual { start: Timestamp, origin: tokio::time::Instant, jump_nanos: AtomicI64, jumped: watch::Sender<()> },
 }
 
 impl Clock {
@@ -30,13 +35,18 @@ impl Clock {
 
     /// A clock that shows `start` now and moves with tokio's (paused) time.
     pub fn virtual_from(start: Timestamp) -> Clock {
-        Clock(Arc::new(Source::Virtual { start, origin: tokio::time::Instant::now(), jump_nanos: AtomicI64::new(0) }))
+        Clock(Arc::new(Source::Virtual {
+            start,
+            origin: tokio::time::Instant::now(),
+            jump_nanos: AtomicI64::new(0),
+            jumped: watch::Sender::new(()),
+        }))
     }
 
     pub fn now(&self) -> Timestamp {
         match &*self.0 {
             Source::Wall => Timestamp::now(),
-            Source::Virtual { start, origin, jump_nanos } => {
+            Source::Virtual { start, origin, jump_nanos, .. } => {
                 let run = SignedDuration::try_from(origin.elapsed()).expect("virtual time within i64 seconds");
                 *start + run + SignedDuration::from_nanos(jump_nanos.load(Ordering::Relaxed))
             }
@@ -45,9 +55,19 @@ impl Clock {
 
     /// Moves a virtual clock without letting time pass, as an operator's `date -s` would. No effect on wall time.
     pub fn jump(&self, by: SignedDuration) {
-        if let Source::Virtual { jump_nanos, .. } = &*self.0 {
+        if let Source::Virtual { jump_nanos, jumped, .. } = &*self.0 {
             let nanos = i64::try_from(by.as_nanos()).expect("a jump of less than 292 years");
             jump_nanos.fetch_add(nanos, Ordering::Relaxed);
+            jumped.send_replace(());
+        }
+    }
+
+    /// Tells when the clock is set from now on: whoever sleeps until a time of day has to think again then, because
+    /// sleeping goes by another clock.
+    pub fn jumps(&self) -> Jumps {
+        match &*self.0 {
+            Source::Wall => Jumps::of_the_machine(),
+            Source::Virtual { jumped, .. } => Jumps::of(jumped),
         }
     }
 
@@ -101,6 +121,23 @@ mod tests {
         assert_eq!(clock.now(), start + SignedDuration::from_hours(1));
         clock.clone().jump(SignedDuration::from_mins(-1));
         assert_eq!(clock.now(), start + SignedDuration::from_mins(59));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_listens_hears_of_a_jump_once() {
+        let clock = Clock::virtual_from(Timestamp::UNIX_EPOCH);
+        let mut jumps = clock.jumps();
+        let mut heard = async || tokio::time::timeout(Duration::from_secs(60), jumps.next()).await.is_ok();
+        assert!(!heard().await, "time that passes is no jump");
+        clock.jump(SignedDuration::from_hours(1));
+        assert!(heard().await);
+        assert!(!heard().await);
+    }
+
+    #[tokio::test]
+    async fn the_machines_clock_can_be_listened_to() {
+        let mut jumps = Clock::wall().jumps();
+        assert!(tokio::time::timeout(Duration::from_millis(50), jumps.next()).await.is_err(), "nobody has set it");
     }
 
     #[test]

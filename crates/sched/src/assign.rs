@@ -107,7 +107,7 @@ fn at_counts(world: &mut World, asker: &Asker, shape: &Shape, counts: &[u32]) ->
         if mode == Mode::Preempt && !trial.hopeless {
             let extra = trial.extra(world, asker);
             if let Some(victims) = preempt::victims(world, asker, &trial.contested, &extra) {
-                return Verdict::Preempts { assignment, victims, watches: tidy(watches) };
+                return Verdict::Preempts { assignment, victims, watches };
             }
             // Each cell alone could be had, all together not: any change to any of them matters.
             watches.extend(extra.iter().map(|(cell, need)| Watch { cell, need: *need }));
@@ -130,14 +130,7 @@ fn at_counts(world: &mut World, asker: &Asker, shape: &Shape, counts: &[u32]) ->
         }
     }
     let (reason, aim) = first.unwrap_or((Wait::Unplaced(Vec::new()), None));
-    Verdict::Waits { reason, watches: tidy(watches), aim }
-}
-
-fn tidy(mut watches: Vec<Watch>) -> Vec<Watch> {
-    watches.sort();
-    // Of one cell the smallest need is enough.
-    watches.dedup_by_key(|watch| watch.cell);
-    watches
+    Verdict::Waits { reason, watches, aim }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -216,6 +209,8 @@ struct Trial<'a> {
     watches: Vec<Watch>,
     /// Some resource group has only flavors without candidates: evicting others is not worth a search.
     hopeless: bool,
+    /// There is more than one pod set to find flavors for.
+    several: bool,
     stopped_early: Vec<(Scan, usize)>,
 }
 
@@ -223,6 +218,14 @@ struct Found {
     flavor: FlavorId,
     merit: Merit,
     cells: Vec<(ResourceId, Merit)>,
+}
+
+impl Found {
+    /// The merit says how the flavor compares with others, and a preference for preemption may count a borrowed cell as the worse one.
+    /// What has to be done for the flavor is decided by the cell that needs most.
+    fn worst(&self) -> Grade {
+        self.cells.iter().map(|(_, merit)| merit.grade).min().unwrap_or(Grade::Fit)
+    }
 }
 
 impl<'a> Trial<'a> {
@@ -245,6 +248,7 @@ impl<'a> Trial<'a> {
             unplaced: Vec::new(),
             watches: Vec::new(),
             hopeless: false,
+            several: false,
             stopped_early: Vec::new(),
         };
         let Some(queue) = world.queue(asker.queue).cloned() else {
@@ -262,7 +266,9 @@ impl<'a> Trial<'a> {
             requests.sort();
             trial.requests.push(requests);
         }
-        for (at, members) in pod_set_groups(shape).into_iter().enumerate() {
+        let groups = pod_set_groups(shape);
+        trial.several = groups.len() > 1;
+        for (at, members) in groups.into_iter().enumerate() {
             if !trial.place(world, asker, &queue, at, &members, starts) {
                 trial.mode = Mode::NoFit;
                 break;
@@ -324,7 +330,7 @@ impl<'a> Trial<'a> {
                             self.contested.push(Cell::new(found.flavor, *resource));
                         }
                     }
-                    self.mode = self.mode.min(found.merit.grade.mode());
+                    self.mode = self.mode.min(found.worst().mode());
                 }
                 None => {
                     self.unplaced = vec![unplaced];
@@ -415,7 +421,7 @@ impl Scanner<'_> {
             }
             let found = self.try_flavor(world, trial, id, &mut watches, &mut blockers);
             if !found.merit.try_next(self.queue.fungibility) {
-                if at + 1 < self.group.flavors.len() && found.merit.grade != Grade::Fit {
+                if at + 1 < self.group.flavors.len() && found.worst() != Grade::Fit {
                     trial.stopped_early.push((self.scan, at));
                 }
                 best = Some(found);
@@ -429,17 +435,18 @@ impl Scanner<'_> {
                 best = Some(found);
             }
         }
-        let grade = best.as_ref().map_or(Grade::NoFit, |found| found.merit.grade);
+        let grade = best.as_ref().map_or(Grade::NoFit, Found::worst);
         let blocking = matches!(grade, Grade::NoFit | Grade::NoCandidates);
-        if blocking && !trial.hopeless {
+        if blocking && !trial.hopeless && !trial.several {
             // Nothing else matters until this resource group has a flavor.
             trial.watches.clear();
             trial.stopped_early.clear();
         }
+        // Which flavor one pod set gets decides what is left for the next, so with several of them each flavor that is short matters.
+        if trial.several || (grade != Grade::Fit && !trial.hopeless) {
+            trial.watches.extend(watches);
+        }
         if grade != Grade::Fit {
-            if !trial.hopeless {
-                trial.watches.extend(watches);
-            }
             trial.hopeless |= blocking;
             unplaced.groups.extend(std::iter::repeat_n(self.scan.1, blockers.len()));
             unplaced.blockers.extend(blockers);
@@ -483,12 +490,7 @@ impl Scanner<'_> {
             let (merit, blocker) = self.try_cell(world, cell, earlier, request, skip_search);
             blockers.extend(blocker);
             if matches!(merit.grade, Grade::NoFit | Grade::NoCandidates) && !watched {
-                // What earlier pod sets take of the cell may change with their flavor, so only this one's own request is sure.
-                let covered = world.ledger.covered(self.asker.group, self.asker.node, cell, self.asker.workload);
-                let need = request.minus(covered).or_zero();
-                if need <= world.ledger.tree.potential(self.asker.node, cell) {
-                    watches.push(Watch { cell, need });
-                }
+                watches.extend(self.watch(world, cell, request));
                 watched = true;
             }
             if found.merit.preferred_to(merit, self.queue.fungibility.preference) {
@@ -496,7 +498,21 @@ impl Scanner<'_> {
             }
             found.cells.push((resource, merit));
         }
+        if matches!(found.worst(), Grade::Preempt | Grade::Reclaim) {
+            // Each cell could be had, together or in time perhaps not: a change to any of them matters.
+            let requests = self.totals.iter().filter(|(resource, _)| self.group.resources.contains(resource));
+            watches.extend(
+                requests.filter_map(|(resource, request)| self.watch(world, Cell::new(flavor, *resource), *request)),
+            );
+        }
         found
+    }
+
+    /// What earlier pod sets take of the cell may change with their flavor, so only this one's own request is sure to be needed.
+    fn watch(&self, world: &World, cell: Cell, request: Amount) -> Option<Watch> {
+        let covered = world.ledger.covered(self.asker.group, self.asker.node, cell, self.asker.workload);
+        let need = request.minus(covered).or_zero();
+        (need <= world.ledger.tree.potential(self.asker.node, cell)).then_some(Watch { cell, need })
     }
 
     fn try_cell(

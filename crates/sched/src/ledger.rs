@@ -286,14 +286,26 @@ impl Ledger {
             .fold(Amount::ZERO, |sum, (_, amount)| sum.plus(*amount))
     }
 
-    /// What a group already uses of a cell through other members: a member that needs no more than that needs nothing.
+    /// What a group already has of a cell through other members that are booked: a member that needs no more than that needs nothing.
+    /// Room that is only kept for a member does not count, because it may not be there yet.
     pub fn covered(&self, group: Option<GroupId>, node: NodeId, cell: Cell, except: WorkloadId) -> Amount {
+        self.largest_claim(group, node, cell, except, |claim| matches!(claim.kind, Kind::Booked(_)))
+    }
+
+    fn largest_claim(
+        &self,
+        group: Option<GroupId>,
+        node: NodeId,
+        cell: Cell,
+        except: WorkloadId,
+        counts: impl Fn(&Claim) -> bool,
+    ) -> Amount {
         let Some(members) = group.and_then(|group| self.groups.get(&group)) else {
             return Amount::ZERO;
         };
-        let amounts = members.iter().filter(|member| **member != except).filter_map(|member| self.claim(*member));
-        let amounts = amounts.filter(|claim| claim.counted && claim.node == node).map(|claim| claim.usage.amount(cell));
-        amounts.max().unwrap_or_default()
+        let claims = members.iter().filter(|member| **member != except).filter_map(|member| self.claim(*member));
+        let claims = claims.filter(|claim| claim.counted && claim.node == node && counts(claim));
+        claims.map(|claim| claim.usage.amount(cell)).max().unwrap_or_default()
     }
 
     /// Members of a group that have a claim.
@@ -372,7 +384,7 @@ impl Ledger {
         for (cell, amount) in usage.iter() {
             let more = match group {
                 None => *amount,
-                Some(_) => amount.minus(self.covered(group, node, cell, workload)).or_zero(),
+                Some(_) => amount.minus(self.largest_claim(group, node, cell, workload, |_| true)).or_zero(),
             };
             if more == Amount::ZERO {
                 continue;

@@ -212,7 +212,7 @@ pub struct ResourceGroup {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Strategy {
+pub enum Queueing {
     #[default]
     BestEffortFifo,
     StrictFifo,
@@ -290,7 +290,7 @@ pub struct Queue {
     pub cohort: Option<CohortId>,
     pub groups: Vec<ResourceGroup>,
     pub quotas: CellMap<Quota>,
-    pub strategy: Strategy,
+    pub strategy: Queueing,
     pub stop: Stop,
     pub preemption: Preemption,
     pub fungibility: Fungibility,

@@ -14,7 +14,7 @@ use crate::assign::{self, Verdict, Watch};
 use crate::fair;
 use crate::ledger::{Hold, Stage};
 use crate::model::{
-    Amount, Assignment, Cell, CheckId, Migration, Queue, QueueId, Reclaim, Stop, Strategy, Time, Usage, Workload,
+    Amount, Assignment, Cell, CheckId, Migration, Queue, QueueId, Queueing, Reclaim, Stop, Time, Usage, Workload,
     WorkloadId,
 };
 use crate::preempt::{self, Victim};
@@ -223,7 +223,7 @@ impl Scheduler {
 
     /// A strict line has a new head before a workload for which room is kept: the room goes back, the newcomer is first.
     fn yield_to_newcomer(&mut self, queue: QueueId) {
-        if self.world.queue(queue).is_none_or(|queue| queue.strategy != Strategy::StrictFifo) {
+        if self.world.queue(queue).is_none_or(|queue| queue.strategy != Queueing::StrictFifo) {
             return;
         }
         let Some(line) = self.line(queue) else { return };
@@ -276,7 +276,8 @@ impl Scheduler {
                 self.line_mut(queue).holding.remove(&order);
                 self.admit(id, queue, assignment, true, out);
             }
-            _ if waits => {}
+            // Siblings may use the room that is kept for it, which their own watches do not see.
+            _ if waits => self.turn_group(self.group(id)),
             Verdict::Preempts { assignment, victims, .. }
                 if !self.is_gated(id) && self.preempting_sibling(id).is_none() =>
             {
@@ -351,8 +352,8 @@ impl Scheduler {
             return None;
         }
         match queue.strategy {
-            Strategy::StrictFifo => self.next_of_strict(id, mark),
-            Strategy::BestEffortFifo => self.next_of_best_effort(id, &queue, mark),
+            Queueing::StrictFifo => self.next_of_strict(id, mark),
+            Queueing::BestEffortFifo => self.next_of_best_effort(id, &queue, mark),
         }
     }
 
@@ -385,15 +386,15 @@ impl Scheduler {
             }
             let free = self.world.ledger.tree.free(node, cell);
             for (need, classes) in line.waiting_for(cell) {
-                considered += 1;
-                if need > free && !self.worth_preempting(id, queue, cell, need, free) {
+                if need > free && need > Amount::ZERO && !self.worth_preempting(id, queue, cell, need, free) {
                     break;
                 }
+                considered += 1;
                 for &(order, class) in classes {
                     if best.is_some_and(|(_, own, ..)| own <= order) {
                         break;
                     }
-                    if need <= free {
+                    if need <= free || need == Amount::ZERO {
                         let (level, _) = self.world.ledger.tree.height_that_fits(node, cell, need);
                         best = Some((level, order, id, class));
                         break;
@@ -427,18 +428,27 @@ impl Scheduler {
             return true;
         }
         line.watches(class).iter().any(|watch| {
-            let own_hold = line
-                .head_of(class)
-                .and_then(|head| self.held_by_head(head.workload, node, watch.cell))
-                .unwrap_or_default();
-            let free = self.world.ledger.tree.free(node, watch.cell).plus(own_hold);
-            watch.need <= free || self.could_preempt(id, class, watch.cell, watch.need, free)
+            let kept = line.head_of(class).map_or(Amount::ZERO, |head| self.kept_for(head.workload, watch.cell));
+            let free = self.world.ledger.tree.free(node, watch.cell).plus(kept);
+            watch.need <= free.or_zero() || self.could_preempt(id, class, watch.cell, watch.need, free)
         })
     }
 
-    /// What is kept for the head of a strict line counts as used, but not for itself.
-    fn held_by_head(&self, id: WorkloadId, _node: NodeId, cell: Cell) -> Option<Amount> {
-        self.world.ledger.held(id).map(|hold| hold.assignment.usage.amount(cell))
+    /// The workload, or members of its group, for which room is kept.
+    fn held_for(&self, id: WorkloadId) -> Vec<WorkloadId> {
+        let ledger = &self.world.ledger;
+        match self.group(id) {
+            Some(group) => {
+                ledger.members(group).iter().copied().filter(|member| ledger.held(*member).is_some()).collect()
+            }
+            None => ledger.held(id).map(|_| id).into_iter().collect(),
+        }
+    }
+
+    /// What is kept for a workload or its siblings counts as used, but not for itself.
+    fn kept_for(&self, id: WorkloadId, cell: Cell) -> Amount {
+        let kept = self.held_for(id).into_iter().filter_map(|member| self.world.ledger.held(member));
+        kept.fold(Amount::ZERO, |sum, hold| sum.plus(hold.assignment.usage.amount(cell)))
     }
 
     /// Could anyone of the queue get this much by preemption? Needs are looked at in rising order, so a no ends the search.
@@ -492,14 +502,20 @@ impl Scheduler {
         let Some(shape) = self.entry(id).map(|entry| entry.workload.shape.clone()) else {
             return waits(Wait::Deactivated, Vec::new());
         };
-        let held = self.world.ledger.held(id).is_some();
-        if held {
-            self.world.ledger.lift(id);
+        // Room kept for itself or for a sibling is room for the same job.
+        let held = self.held_for(id);
+        held.iter().for_each(|member| self.world.ledger.lift(*member));
+        let mut verdict = assign::decide(&mut self.world, &asker, &shape);
+        let forbidden = self.is_gated(id) || self.preempting_sibling(id).is_some();
+        if forbidden && let Verdict::Preempts { watches, .. } = &mut verdict {
+            // Who may not preempt takes what is free, even where preempting would have been preferred, and watches for it.
+            let plain = Asker { may_preempt: false, ..asker };
+            match assign::decide(&mut self.world, &plain, &shape) {
+                Verdict::Waits { watches: more, .. } => watches.extend(more),
+                fits => verdict = fits,
+            }
         }
-        let verdict = assign::decide(&mut self.world, &asker, &shape);
-        if held {
-            self.world.ledger.restore(id);
-        }
+        held.iter().for_each(|member| self.world.ledger.restore(*member));
         match verdict {
             Verdict::Fits(_) if self.world.settings.block_until_ready => match self.unready.first() {
                 Some(&workload) => waits(Wait::PodsNotReady { workload }, Vec::new()),
@@ -567,7 +583,7 @@ impl Scheduler {
         line.keeping.remove(&order.workload);
         line.leave(order, class);
         // The next of a strict line is the head now.
-        if self.world.queue(queue).is_some_and(|queue| queue.strategy == Strategy::StrictFifo) {
+        if self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo) {
             self.touched.insert(queue);
         }
     }
@@ -642,7 +658,7 @@ impl Scheduler {
     /// its queue can always take it back.
     fn keep_for_head(&mut self, id: WorkloadId, queue_id: QueueId, aim: Option<Assignment>) {
         let Some(queue) = self.world.queue(queue_id).cloned() else { return };
-        let keeps = queue.strategy == Strategy::StrictFifo && queue.preemption.reclaim != Reclaim::Any;
+        let keeps = queue.strategy == Queueing::StrictFifo && queue.preemption.reclaim != Reclaim::Any;
         let (Some(assignment), true) = (aim, keeps) else {
             self.drop_hold(id);
             return;
@@ -701,11 +717,11 @@ impl Scheduler {
             }
             Standing::InLine(queue, class) => {
                 let line = self.line(*queue)?;
-                if self.world.queue(*queue)?.strategy == Strategy::StrictFifo {
+                if self.world.queue(*queue)?.strategy == Queueing::StrictFifo {
                     let (first, _) = line.heads().next()?;
                     let head =
                         line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
-                    if !self.same_place(head, id) {
+                    if !self.same_place(head, id) || line.reason(*class).is_none() {
                         return Some(Arc::new(Wait::BehindHead { head }));
                     }
                 }

@@ -7,9 +7,8 @@
 //! Does not decide and does not know quota.
 
 use std::cmp::Reverse;
-use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::BuildHasherDefault;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use crate::assign::Watch;
@@ -17,8 +16,49 @@ use crate::model::{Amount, Cell, GroupId, Shape, Time, Workload, WorkloadId};
 use crate::reason::Wait;
 use crate::world::Inactive;
 
-/// A hash map whose order is never looked at, with a hasher that is the same in every process.
-pub type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+/// A hash map whose order is never looked at, with a hasher that is fast and the same in every process.
+pub type Table<K, V> = HashMap<K, V, BuildHasherDefault<Mixer>>;
+
+/// Multiplies and rotates, eight bytes at a time. Keys are shapes, and whoever can create workloads can make them collide; that costs them
+/// the speed of their own queue and nothing else, because each line has its own table.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Mixer(u64);
+
+impl Mixer {
+    fn mix(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.mix(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, value: u8) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u32(&mut self, value: u32) {
+        self.mix(u64::from(value));
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        self.mix(value);
+    }
+
+    fn write_usize(&mut self, value: usize) {
+        self.mix(value as u64);
+    }
+}
 
 /// Place in line: priority, time, then what the outside chose to break ties, siblings side by side, best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,8 +195,11 @@ impl Line {
     }
 
     /// Parks a class; it is found again from the end of the round on.
-    pub fn park(&mut self, id: ClassId, reason: Arc<Wait>, watches: Vec<Watch>) {
+    pub fn park(&mut self, id: ClassId, reason: Arc<Wait>, mut watches: Vec<Watch>) {
         let Some(head) = self.class(id).head() else { return };
+        // Of one cell the smallest need is enough.
+        watches.sort();
+        watches.dedup_by_key(|watch| watch.cell);
         self.unlist(id, head);
         let class = self.class_mut(id);
         class.state = State::Parked { reason, watches };

@@ -392,11 +392,15 @@ impl Scheduler {
     /// Takes a waiting workload out of its line and out of the room kept for it.
     pub(crate) fn leave(&mut self, id: WorkloadId) {
         let Some(entry) = self.entry(id) else { return };
-        let order = Order::of(id, &entry.workload);
-        if let Some(at) = entry.workload.requeue_at {
+        let (order, timer) = (Order::of(id, &entry.workload), entry.workload.requeue_at);
+        if entry.standing == Standing::Booked {
+            return;
+        }
+        if let Some(at) = timer {
             self.timers.remove(&(at, id));
         }
-        match self.entry(id).map(|entry| entry.standing.clone()) {
+        let outside = Standing::Out(Arc::new(Wait::Deactivated));
+        match self.entry_mut(id).map(|entry| std::mem::replace(&mut entry.standing, outside)) {
             Some(Standing::InLine(queue, class)) => {
                 self.waiting_for_ready.remove(&(queue, id));
                 self.line_mut(queue).leave(order, class);

@@ -28,8 +28,17 @@ use crate::field::quote;
 /// What strict field validation objects to, and a lenient one drops or overwrites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
-    Unknown { path: String },
-    Duplicate { path: String },
+    Unknown {
+        path: String,
+    },
+    Duplicate {
+        path: String,
+    },
+    /// In YAML, where a key is known by its line.
+    Repeated {
+        line: u64,
+        key: String,
+    },
 }
 
 /// Upstream's wording, as in `strict decoding error: unknown field "spec.foo"`.
@@ -38,6 +47,7 @@ impl fmt::Display for Problem {
         match self {
             Problem::Unknown { path } => write!(f, "unknown field {}", quote(path)),
             Problem::Duplicate { path } => write!(f, "duplicate field {}", quote(path)),
+            Problem::Repeated { line, key } => write!(f, "line {line}: key {} already set in map", quote(key)),
         }
     }
 }

@@ -12,6 +12,7 @@ use std::cmp::Ordering;
 
 mod element;
 mod json;
+mod name;
 #[cfg(test)]
 pub(crate) mod sample;
 mod shape;
@@ -21,7 +22,7 @@ mod tests;
 pub(crate) use element::equal;
 pub use element::{Element, Path};
 pub use json::BadFields;
-pub(crate) use json::go_json;
+pub(crate) use json::{go_json, write_string};
 pub use shape::of;
 pub(crate) use shape::{ItemError, MAX_DEPTH, Pos, Shape, everything, identify, keyed};
 

@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use crate::apply::ApplyError;
 use crate::apply::compare::{Comparison, compare, zero};
-use crate::fieldset::{Set, equal, go_json};
+use crate::fieldset::{Set, equal, go_json, write_string};
 use crate::graph::At;
 
 #[cfg(test)]
@@ -121,6 +121,22 @@ pub fn update(at: At<'_>, old: &Value, new: &mut Value, manager: &Manager<'_>, r
         Err(_) => old.pointer("/metadata/managedFields").cloned(),
     };
     set_managed_fields(new, managed);
+}
+
+/// The managed fields of a new object for which the client sent none: what [`update`] would put into it, as JSON text. Most
+/// creations only ever write them to the store, and text is a fraction of the work.
+pub fn of_new(at: At<'_>, new: &Value, manager: &Manager<'_>, reset: &Set) -> Option<String> {
+    let entries = track(at, &Value::Null, new, Vec::new(), manager, reset).unwrap_or_default();
+    if entries.is_empty() {
+        return None;
+    }
+    let mut out = String::with_capacity(4096);
+    for entry in sorted(entries) {
+        out.push(if out.is_empty() { '[' } else { ',' });
+        entry.write(&mut out);
+    }
+    out.push(']');
+    Some(out)
 }
 
 /// Whether managed fields can be read; what is wrong with them otherwise. Admission may change them, and a result that
@@ -384,20 +400,35 @@ impl Entry {
         if let Some(stored) = self.stored {
             return stored;
         }
-        let mut out = Map::new();
-        let mut put = |key: &str, value: String| {
-            if !value.is_empty() {
-                out.insert(key.to_owned(), Value::from(value));
-            }
-        };
-        put("manager", self.manager);
-        put("operation", self.operation.as_str().to_owned());
-        put("apiVersion", self.api_version);
-        put("time", self.time.map(render_time).unwrap_or_default());
-        put("fieldsType", "FieldsV1".to_owned());
-        put("subresource", self.subresource);
+        let texts = self.texts().into_iter().filter(|(_, text)| !text.is_empty());
+        let mut out: Map<String, Value> = texts.map(|(key, text)| (key.to_owned(), Value::from(text))).collect();
         out.insert("fieldsV1".to_owned(), self.set.to_fields_v1());
         Value::Object(out)
+    }
+
+    /// The same as text.
+    fn write(&self, out: &mut String) {
+        out.push_str("{\"fieldsV1\":");
+        self.set.write_json(out);
+        for (key, text) in self.texts().iter().filter(|(_, text)| !text.is_empty()) {
+            out.push_str(",\"");
+            out.push_str(key);
+            out.push_str("\":");
+            write_string(text, out);
+        }
+        out.push('}');
+    }
+
+    /// All but the fields.
+    fn texts(&self) -> [(&'static str, String); 6] {
+        [
+            ("manager", self.manager.clone()),
+            ("operation", self.operation.as_str().to_owned()),
+            ("apiVersion", self.api_version.clone()),
+            ("time", self.time.map(render_time).unwrap_or_default()),
+            ("fieldsType", "FieldsV1".to_owned()),
+            ("subresource", self.subresource.clone()),
+        ]
     }
 }
 
@@ -444,12 +475,16 @@ pub(crate) fn decode_stored(managed: Value) -> Result<Vec<Entry>, String> {
 }
 
 /// The list to store, in upstream's order; none when there is no entry.
-pub(crate) fn encode(mut entries: Vec<Entry>) -> Option<Value> {
+pub(crate) fn encode(entries: Vec<Entry>) -> Option<Value> {
     if entries.is_empty() {
         return None;
     }
+    Some(Value::Array(sorted(entries).into_iter().map(Entry::encode).collect()))
+}
+
+fn sorted(mut entries: Vec<Entry>) -> Vec<Entry> {
     entries.sort_by(stored_order);
-    Some(Value::Array(entries.into_iter().map(Entry::encode).collect()))
+    entries
 }
 
 fn stored_order(a: &Entry, b: &Entry) -> Ordering {

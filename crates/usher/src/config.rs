@@ -6,10 +6,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 use usher_apiserver::gates::{GateError, Gates};
+use usher_node::{User, sim};
+
+use crate::selection::{Selection, SelectionError};
+
+/// The user who owns nothing, everywhere.
+const NOBODY: u32 = 65534;
 
 #[derive(Args, Clone, Debug, Default, Deserialize)]
 #[command(
-    after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces"
+    after_help = "Examples:\n  usher up\n  usher up --data-dir ./data --listen 127.0.0.1:0\n  usher up --in-memory --feature-gates MutablePodResourcesForSuspendedJobs=false\n  usher up --node=false --sim-nodes nodes.yaml\n\nThen:\n  kubectl --kubeconfig <path of the ready line> get namespaces"
 )]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct UpFlags {
@@ -32,6 +38,24 @@ pub struct UpFlags {
     /// Bearer tokens to accept: CSV lines of token,user,uid,"group1,group2"
     #[arg(long, value_name = "FILE")]
     pub token_auth_file: Option<PathBuf>,
+    /// Run pods on this machine, as processes; --node=false leaves the machine out [default: true]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub node: Option<bool>,
+    /// What this machine is called as a node [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Whom pods run as when usher is started as root: a name, uid or uid:gid [default: nobody, 65534]
+    #[arg(long, value_name = "USER")]
+    pub pod_user: Option<String>,
+    /// Where pods keep volumes and working directories; --pod-user must be able to get there [default: below /var/lib/usher/pods for root, else <data-dir>/pods]
+    #[arg(long, value_name = "DIR")]
+    pub pod_dir: Option<PathBuf>,
+    /// The controllers to run: * for all, NAME for one, -NAME for all but that [default: *]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true)]
+    pub controllers: Option<String>,
+    /// Simulate nodes, whose pods only seem to run: a YAML list of {count, name, labels, taints, capacity}
+    #[arg(long, value_name = "FILE")]
+    pub sim_nodes: Option<PathBuf>,
     /// Read these settings from a YAML file; flags win over it
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -47,6 +71,18 @@ pub struct UpConfig {
     pub in_memory: bool,
     pub gates: Gates,
     pub token_auth_file: Option<PathBuf>,
+    /// `None`: this machine is no node.
+    pub node: Option<NodeConfig>,
+    pub sim_nodes: Vec<sim::Group>,
+    pub controllers: Selection,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeConfig {
+    pub name: Option<String>,
+    /// `None`: whoever started usher.
+    pub user: Option<User>,
+    pub pod_dir: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +95,16 @@ pub enum ConfigError {
     Listen { given: String },
     #[error("--feature-gates: {0}")]
     Gates(#[from] GateError),
+    #[error("--controllers: {0}")]
+    Controllers(#[from] SelectionError),
+    #[error("--pod-user: {0}; give a user's name, a uid or uid:gid")]
+    PodUser(String),
+    #[error("--pod-user can be chosen only by root; started as a user, pods run with that user's rights")]
+    PodUserWithoutRoot,
+    #[error("--node-name {name:?} is not a name for a node: {why}")]
+    NodeName { name: String, why: String },
+    #[error("--sim-nodes {}: {why}; it is a list like [{{count: 100, name: sim, capacity: {{cpu: 8}}}}]", path.display())]
+    SimNodes { path: PathBuf, why: String },
     #[error("there is no home directory to keep data in; say where with --data-dir")]
     NoHome,
 }
@@ -74,6 +120,12 @@ impl UpConfig {
             None => default_data_dir().ok_or(ConfigError::NoHome)?,
         };
         let listen = flags.listen.or(file.listen).unwrap_or_else(|| "127.0.0.1:7443".to_owned());
+        let node = NodeFlags {
+            wanted: flags.node.or(file.node).unwrap_or(true),
+            name: flags.node_name.or(file.node_name),
+            user: flags.pod_user.or(file.pod_user),
+            pod_dir: flags.pod_dir.or(file.pod_dir),
+        };
         let gates = flags.feature_gates.or(file.feature_gates).unwrap_or_default();
         Ok(UpConfig {
             listen: resolve(&listen)?,
@@ -81,9 +133,56 @@ impl UpConfig {
             in_memory: flags.in_memory || file.in_memory,
             gates: Gates::parse(&gates)?,
             token_auth_file: flags.token_auth_file.or(file.token_auth_file),
+            node: node.check(&data_dir)?,
+            controllers: flags.controllers.or(file.controllers).as_deref().unwrap_or("*").parse()?,
+            sim_nodes: flags.sim_nodes.or(file.sim_nodes).map_or(Ok(Vec::new()), |path| read_sim_nodes(&path))?,
             data_dir,
         })
     }
+}
+
+struct NodeFlags {
+    wanted: bool,
+    name: Option<String>,
+    user: Option<String>,
+    pod_dir: Option<PathBuf>,
+}
+
+impl NodeFlags {
+    fn check(self, data_dir: &Path) -> Result<Option<NodeConfig>, ConfigError> {
+        if !self.wanted {
+            return Ok(None);
+        }
+        if let Some(name) = &self.name
+            && let Some(why) = usher_api::names::dns1123_subdomain(name, false).into_iter().next()
+        {
+            return Err(ConfigError::NodeName { name: name.clone(), why });
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        let user = match self.user {
+            Some(_) if !is_root => return Err(ConfigError::PodUserWithoutRoot),
+            Some(text) => Some(User::parse(&text).map_err(ConfigError::PodUser)?),
+            None => is_root.then_some(User { uid: NOBODY, gid: NOBODY, groups: Vec::new() }),
+        };
+        let pod_dir =
+            self.pod_dir.unwrap_or_else(|| if is_root { shared_pod_dir(data_dir) } else { data_dir.join("pods") });
+        Ok(Some(NodeConfig { name: self.name, user, pod_dir: absolute(&pod_dir) }))
+    }
+}
+
+/// The data directory is root's alone, so that pods' directories must be elsewhere: one place for each data directory.
+fn shared_pod_dir(data_dir: &Path) -> PathBuf {
+    // FNV-1a: short, and the same in every version.
+    let hash = absolute(data_dir)
+        .as_os_str()
+        .as_encoded_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    Path::new("/var/lib/usher/pods").join(format!("{hash:016x}"))
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 fn resolve(listen: &str) -> Result<SocketAddr, ConfigError> {
@@ -101,6 +200,12 @@ fn read_file(path: &Path) -> Result<UpFlags, ConfigError> {
         path: path.to_owned(),
         why: e.to_string().lines().next().unwrap_or("").to_owned(),
     })
+}
+
+fn read_sim_nodes(path: &Path) -> Result<Vec<sim::Group>, ConfigError> {
+    let bad = |why: String| ConfigError::SimNodes { path: path.to_owned(), why };
+    let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
+    sim::parse(&text).map_err(bad)
 }
 
 /// `$XDG_DATA_HOME/usher`, or where the platform keeps such things.

@@ -4,6 +4,8 @@
 //! (bad flags, a port or data directory that cannot be used); then one sentence says what to do and nothing was changed.
 
 mod config;
+mod node;
+mod selection;
 mod up;
 
 use std::process::ExitCode;
@@ -23,11 +25,14 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run everything on this machine: API server, durable store, controllers
+    /// Run everything on this machine: API server, durable store, controllers, and pods as processes
     Up(config::UpFlags),
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = usher_node::shim::run_if_asked() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {

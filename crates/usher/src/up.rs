@@ -1,6 +1,6 @@
 //! `usher up`: opens the store, starts the API server and the controllers, says it is ready, and stops cleanly.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
-use usher_controllers::{self as controllers, Controllers, Handle};
+use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -39,6 +39,8 @@ pub enum StartError {
     Tokens { path: PathBuf, why: String },
     #[error("cannot write the kubeconfig {}: {source}; choose another place with --kubeconfig", path.display())]
     Kubeconfig { path: PathBuf, source: std::io::Error },
+    #[error("{0}; choose another --data-dir, or leave this machine out with --node=false")]
+    Node(#[from] usher_node::StartError),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
     #[error("the first objects could not be stored: {0}")]
@@ -107,10 +109,12 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         let server = server.clone();
         async move { server.compact_by_age(HISTORY).await }
     });
-    let controllers = start_controllers(&server, pki.ca_pem);
+    let controllers = start_controllers(&server, pki.ca_pem, &config);
+    let nodes = crate::node::start(&server, &config, address).await?;
     say_ready(&url, &config);
     signals.wait().await;
     tracing::info!("stopping");
+    nodes.stop().await;
     controllers.stop().await;
     server.close();
     let _ = serving.await;
@@ -120,10 +124,29 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
 }
 
 /// The controllers call the API in process, as a member of `system:masters`.
-fn start_controllers(server: &Server, ca_pem: String) -> Handle {
+fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Handle {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
-    let options = controllers::Options { root_ca: Some(ca_pem), ..controllers::Options::default() };
-    server.metrics().register(|registry| options.metrics.register(registry));
+    let (gates, run) = (&config.gates, &config.controllers);
+    let cronjob = cronjob::Policy { annotate: gates.scheduled_annotation, local: jiff::tz::TimeZone::system() };
+    let suspend = job::Policy { clear_start_time_on_suspend: gates.mutable_directives_when_suspended };
+    let options = controllers::Options {
+        gc: run.garbage_collector,
+        namespaces: run.namespace,
+        service_accounts: run.service_account,
+        root_ca: run.root_ca.then_some(ca_pem),
+        cluster_roles: run.cluster_role_aggregation,
+        job: run.job.then(|| job::Options { policy: suspend, ..job::Options::default() }),
+        ttl_after_finished: run.ttl_after_finished,
+        cronjob: run.cronjob.then_some(cronjob),
+        node_lifecycle: run.node_lifecycle,
+        placement: run.placement,
+        ..controllers::Options::default()
+    };
+    server.metrics().register(|registry| {
+        options.metrics.register(registry);
+        options.job_metrics.register(registry);
+        options.cronjob_metrics.register(registry);
+    });
     Controllers::start(client, server.clock().clone(), options)
 }
 
@@ -137,7 +160,11 @@ fn say_ready(url: &str, config: &UpConfig) {
 fn init_logs() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .try_init();
 }
 
 fn make_private_dir(path: &std::path::Path) -> Result<(), StartError> {

@@ -158,6 +158,37 @@ fn a_data_directory_that_cannot_be_used_says_why() {
     assert_eq!(std::fs::read(damaged.path().join("usher.redb")).expect("still there"), b"this is not a database");
 }
 
+/// Every file below a directory with its content.
+fn contents(dir: &Path) -> std::collections::BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = std::collections::BTreeMap::new();
+    for entry in std::fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path()) {
+        if entry.is_dir() {
+            files.extend(contents(&entry));
+        } else {
+            files.insert(entry.clone(), std::fs::read(&entry).expect("readable"));
+        }
+    }
+    files
+}
+
+#[test]
+fn a_data_directory_of_a_newer_version_is_left_alone() {
+    let dir = temp();
+    let mut up = Up::start(&[], dir.path());
+    up.signal("-TERM");
+    assert_eq!(up.child.wait().expect("ends").code(), Some(0));
+    let database = redb::Database::open(dir.path().join("usher.redb")).expect("a database");
+    let transaction = database.begin_write().expect("a transaction");
+    let facts: redb::TableDefinition<&str, u64> = redb::TableDefinition::new("meta");
+    transaction.open_table(facts).expect("a table").insert("format", 999).expect("inserted");
+    transaction.commit().expect("committed");
+    drop(database);
+    let before = contents(dir.path());
+    let said = refused(usher().args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(dir.path()));
+    assert!(said.contains("newer") && said.contains("999") && said.contains("--data-dir"), "{said}");
+    assert_eq!(contents(dir.path()), before, "something was touched");
+}
+
 #[test]
 fn in_memory_leaves_nothing_but_the_kubeconfig() {
     let dir = temp();

@@ -74,6 +74,15 @@ mod tests {
         assert_eq!(found, expected);
     }
 
+    /// A changed definition of the same revision would never reach a store that has the old one.
+    #[test]
+    fn a_changed_definition_has_a_new_revision() {
+        let text = serde_json::to_string(&definitions()).unwrap();
+        let sum = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
+        let sum: String = sum.as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!((REVISION, sum.as_str()), (1, "4db6934b83c8e6e3"), "count REVISION up, and put both here");
+    }
+
     #[test]
     fn every_rule_says_something() {
         fn rules(value: &Value, out: &mut Vec<Value>) {

@@ -25,6 +25,7 @@ mod template;
 pub mod topology;
 pub mod workload;
 pub mod workload_priority_class;
+mod workload_rules;
 pub mod workload_status;
 
 pub use admission_check::AdmissionCheck;
@@ -36,6 +37,7 @@ pub use resource_flavor::ResourceFlavor;
 pub use topology::Topology;
 pub use workload::Workload;
 pub use workload_priority_class::WorkloadPriorityClass;
+pub use workload_rules::{Native, native};
 
 pub const GROUP: &str = "kueue.x-k8s.io";
 pub const VERSION: &str = "v1beta2";

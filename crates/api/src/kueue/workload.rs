@@ -5,46 +5,11 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use super::conditions::{self, WorkloadCondition};
 use super::keys::{self, annotation, label};
 use super::workload_status::WorkloadStatus;
-use super::{API_VERSION, template};
+use super::{API_VERSION, template, workload_rules as rules};
 use crate::crd::{Definition, Schema, kind, object, words};
 
 /// Pod sets of one Workload at most.
 pub const MAX_POD_SETS: usize = 18;
-
-macro_rules! reserved {
-    ($object:literal) => {
-        concat!(
-            "has(",
-            $object,
-            ".status) && has(",
-            $object,
-            ".status.conditions) && ",
-            $object,
-            ".status.conditions.exists(c, c.type == 'QuotaReserved' && c.status == 'True')"
-        )
-    };
-}
-
-macro_rules! admitted {
-    ($object:literal) => {
-        concat!(
-            "has(",
-            $object,
-            ".status) && has(",
-            $object,
-            ".status.conditions) && ",
-            $object,
-            ".status.conditions.exists(c, c.type == 'Admitted' && c.status == 'True')"
-        )
-    };
-}
-
-/// Both have a priority class and the old one holds quota.
-macro_rules! reserved_with_classes {
-    () => {
-        concat!(reserved!("oldSelf"), " && has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)")
-    };
-}
 
 kind! {
     /// What asks for quota, made for a job or by anyone.
@@ -52,37 +17,14 @@ kind! {
         spec: WorkloadSpec = WorkloadSpec::schema(),
         status: WorkloadStatus = WorkloadStatus::schema(),
     } where
-        concat!(
-            reserved!("self"),
-            " && has(self.status.admission) ? size(self.spec.podSets) == size(self.status.admission.podSetAssignments) : true"
-        ) => "podSetAssignments must have the same number of podSets as the spec",
-        concat!(
-            "(", reserved!("oldSelf"), ") ? (!has(oldSelf.spec.priorityClassRef) && !has(self.spec.priorityClassRef)) || \
-             (has(oldSelf.spec.priorityClassRef) && has(self.spec.priorityClassRef)) : true"
-        ) => "priorityClassRef is immutable while workload quota reserved",
-        concat!(
-            "(", reserved_with_classes!(),
-            ") ? oldSelf.spec.priorityClassRef.group == self.spec.priorityClassRef.group : true"
-        ) => "priorityClassRef.group is immutable while workload quota reserved",
-        concat!(
-            "(", reserved_with_classes!(),
-            ") ? oldSelf.spec.priorityClassRef.kind == self.spec.priorityClassRef.kind : true"
-        ) => "priorityClassRef.kind is immutable while workload quota reserved",
-        concat!(
-            "(", reserved_with_classes!(), " && self.spec.priorityClassRef.group == 'scheduling.k8s.io' && \
-             self.spec.priorityClassRef.kind == 'PriorityClass') ? oldSelf.spec.priorityClassRef.name == \
-             self.spec.priorityClassRef.name : true"
-        ) => "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
-        concat!(
-            "((", reserved!("oldSelf"), ") && (", reserved!("self"), ")) ? ((has(oldSelf.spec.queueName) == \
-             has(self.spec.queueName)) && (!has(oldSelf.spec.queueName) || oldSelf.spec.queueName == self.spec.queueName)) : \
-             true"
-        ) => "queueName is immutable while workload quota reserved",
-        concat!(
-            "((", admitted!("oldSelf"), ") && (", admitted!("self"), ")) ? \
-             ((has(oldSelf.spec.maximumExecutionTimeSeconds) ? oldSelf.spec.maximumExecutionTimeSeconds : 0) == \
-             (has(self.spec.maximumExecutionTimeSeconds) ? self.spec.maximumExecutionTimeSeconds : 0)) : true"
-        ) => "maximumExecutionTimeSeconds is immutable while workload quota reserved",
+        rules::POD_SET_COUNT => "podSetAssignments must have the same number of podSets as the spec",
+        rules::PRIORITY_CLASS => "priorityClassRef is immutable while workload quota reserved",
+        rules::PRIORITY_CLASS_GROUP => "priorityClassRef.group is immutable while workload quota reserved",
+        rules::PRIORITY_CLASS_KIND => "priorityClassRef.kind is immutable while workload quota reserved",
+        rules::PRIORITY_CLASS_NAME =>
+            "priorityClassRef.name is immutable for scheduling.k8s.io/priorityclass while workload quota reserved",
+        rules::QUEUE_NAME => "queueName is immutable while workload quota reserved",
+        rules::EXECUTION_TIME => "maximumExecutionTimeSeconds is immutable while workload quota reserved",
 }
 
 object! {
@@ -105,7 +47,7 @@ object! {
         /// What it may be admitted on.
         admission_constraints: Option<AdmissionConstraints> = AdmissionConstraints::schema(),
     } where
-        "!has(self.priorityClassRef) || has(self.priority)" => "priority should not be nil when priorityClassRef is set",
+        rules::PRIORITY => "priority should not be nil when priorityClassRef is set",
 }
 
 object! {
@@ -194,10 +136,7 @@ impl PodSet {
             // of a Workload would be walked along.
             .field("template", "The pod, as in a Job.", Schema::anything().required())
             .field("topologyRequest", "Where its pods go together.", PodSetTopologyRequest::schema())
-            .rule(
-                "has(self.minCount) ? self.minCount <= self.count : true",
-                "minCount should be positive and less or equal to count",
-            )
+            .rule(rules::MIN_COUNT, "minCount should be positive and less or equal to count")
     }
 }
 

@@ -9,6 +9,7 @@ use super::admission_check::CheckState;
 use super::concurrent::MAX_VARIANTS;
 use super::keys::MAIN_POD_SET;
 use super::workload::MAX_POD_SETS;
+use super::workload_rules as rules;
 use crate::crd::{Schema, embedded, object, words};
 use crate::quantity::Quantity;
 
@@ -53,10 +54,8 @@ object! {
         folded_slices: Vec<String> =
             Schema::list(Schema::string().min_len(1).max_len(64)).max_items(MAX_FOLDED_SLICES).set(),
     } where
-        "!has(oldSelf.clusterName) || !has(self.clusterName) || oldSelf.clusterName == self.clusterName" =>
-            "clusterName is immutable once set",
-        "!has(self.clusterName) || (!has(self.nominatedClusterNames) || (has(self.nominatedClusterNames) && \
-         size(self.nominatedClusterNames) == 0))" => "clusterName and nominatedClusterNames are mutually exclusive",
+        rules::CLUSTER_NAME => "clusterName is immutable once set",
+        rules::CLUSTER_OR_NOMINATED => "clusterName and nominatedClusterNames are mutually exclusive",
 }
 
 object! {

@@ -3,6 +3,8 @@
 //! The order is kube-apiserver's: a client certificate counts first, then a bearer token; who shows nothing is anonymous
 //! (and may do what RBAC gives to `system:unauthenticated`). Who shows something wrong is refused, not anonymous.
 
+use std::sync::Arc;
+
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use jiff::Timestamp;
@@ -24,27 +26,36 @@ pub struct Authenticator {
 #[error("{0}")]
 pub struct Unauthorized(pub String);
 
+/// What a client's certificate says, which TLS has verified: the user, or none if it names nobody. Read once for a
+/// connection.
+pub type Certified = Result<Option<Arc<User>>, Unauthorized>;
+
+pub fn certified(der: &[u8]) -> Certified {
+    let user = User::from_certificate(der).map_err(|error| Unauthorized(error.to_string()))?;
+    Ok(user.map(Arc::new))
+}
+
 impl Authenticator {
     pub fn new(keys: Vec<VerifyingKey>, tokens: TokenFile) -> Authenticator {
         Authenticator { keys, tokens }
     }
 
-    /// The user of a request; `certificate` is the client's, already verified by TLS.
+    /// The user of a request.
     pub fn request(
         &self,
-        certificate: Option<&[u8]>,
+        certificate: Option<&Certified>,
         headers: &HeaderMap,
         lookup: &dyn Lookup,
         now: Timestamp,
-    ) -> Result<User, Unauthorized> {
-        if let Some(der) = certificate
-            && let Some(user) = User::from_certificate(der).map_err(|error| Unauthorized(error.to_string()))?
+    ) -> Result<Arc<User>, Unauthorized> {
+        if let Some(certified) = certificate
+            && let Some(user) = certified.clone()?
         {
             return Ok(user);
         }
         match bearer(headers)? {
-            Some(token) => self.token(token, &[ISSUER.to_owned()], lookup, now).map(|(user, _)| user),
-            None => Ok(User::anonymous()),
+            Some(token) => self.token(token, &[ISSUER.to_owned()], lookup, now).map(|(user, _)| Arc::new(user)),
+            None => Ok(Arc::new(User::anonymous())),
         }
     }
 
@@ -113,7 +124,8 @@ mod tests {
         let key = key();
         let authenticator = authenticator(&key);
         let who = |certificate: Option<&[u8]>, headers: &HeaderMap| {
-            authenticator.request(certificate, headers, &World::new(), now()).map(|user| user.name)
+            let certificate = certificate.map(certified);
+            authenticator.request(certificate.as_ref(), headers, &World::new(), now()).map(|user| user.name.clone())
         };
         let answer =
             token_request::create(&json!({}), "ns", "bot", &World::new(), &key, now(), &Ids::seeded(1)).unwrap();

@@ -25,11 +25,13 @@ pub struct CustomKind {
     graph: Graph,
     root: TypeId,
     published: Value,
+    /// The revision of the definition. What was stored before it may lack defaults.
+    since: u64,
 }
 
 impl CustomKind {
     /// All served versions of a compiled definition.
-    pub fn all(custom: &Arc<Custom>) -> Vec<CustomKind> {
+    pub fn all(custom: &Arc<Custom>, since: u64) -> Vec<CustomKind> {
         let served = custom.versions.iter().enumerate().filter(|(_, v)| v.served);
         served
             .map(|(version, v)| {
@@ -43,6 +45,7 @@ impl CustomKind {
                     version,
                     graph,
                     root,
+                    since,
                 }
             })
             .collect()
@@ -100,6 +103,7 @@ impl Served for CustomKind {
             problems.extend(found.into_iter().map(|p| match p {
                 Problem::Unknown { path } => Problem::Unknown { path: format!("metadata.{path}") },
                 Problem::Duplicate { path } => Problem::Duplicate { path: format!("metadata.{path}") },
+                repeated @ Problem::Repeated { .. } => repeated,
             }));
         }
         codec::normalize_numbers(body);
@@ -107,6 +111,19 @@ impl Served for CustomKind {
         self.version().structural.prune(body, &mut unknown);
         problems.extend(unknown.into_iter().map(|path| Problem::Unknown { path }));
         Ok(problems)
+    }
+
+    /// Another version's defaults are not this one's.
+    fn is_current(&self, revision: u64) -> bool {
+        self.custom.versions.len() == 1 && revision > self.since
+    }
+
+    fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
+        let mut object = crate::stored::thaw(&self.resource, value, revision)?;
+        if !self.is_current(revision) {
+            self.version().structural.default(&mut object);
+        }
+        Ok(object)
     }
 
     fn default(&self, mut object: Object) -> Result<Object> {

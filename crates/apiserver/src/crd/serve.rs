@@ -18,11 +18,11 @@ const COLLECTION: &str = "apiextensions.k8s.io/customresourcedefinitions";
 
 /// Adds every established custom resource to what is served.
 pub fn serve_all(server: &Server, catalog: &mut Catalog) {
-    for (object, _) in definitions(server) {
+    for (object, revision) in definitions(server) {
         if !status::is_true(&object, "Established") {
             continue;
         }
-        match server.compiled(&object) {
+        match server.compiled(&object, revision) {
             Ok(kinds) => kinds.iter().for_each(|kind| catalog.add(kind.clone())),
             Err(errors) => {
                 tracing::error!(name = object::name(&object), %errors, "a stored definition cannot be served");
@@ -31,10 +31,10 @@ pub fn serve_all(server: &Server, catalog: &mut Catalog) {
     }
 }
 
-/// Compiles a definition for serving.
-pub fn compile(definition: &Object) -> Result<Vec<Arc<CustomKind>>, usher_schema::field::Errors> {
+/// Compiles a definition, stored at `since`, for serving.
+pub fn compile(definition: &Object, since: u64) -> Result<Vec<Arc<CustomKind>>, usher_schema::field::Errors> {
     let custom = Arc::new(Custom::compile(definition)?);
-    Ok(CustomKind::all(&custom).into_iter().map(Arc::new).collect())
+    Ok(CustomKind::all(&custom, since).into_iter().map(Arc::new).collect())
 }
 
 fn definitions(server: &Server) -> Vec<(Object, u64)> {

@@ -74,8 +74,14 @@ pub trait Served: Send + Sync {
     fn is_stored_as_shown(&self) -> bool {
         true
     }
-    fn freeze(&self, object: &Object) -> Bytes {
-        stored::freeze(object)
+    /// Whether what was stored at `revision` was made under the rules of today, defaults included.
+    fn is_current(&self, revision: u64) -> bool {
+        let _ = revision;
+        true
+    }
+    /// The bytes to store. Managed fields may come apart, as text (see [`stored::freeze_with`]).
+    fn freeze(&self, object: &Object, managed_fields: Option<&str>) -> Bytes {
+        stored::freeze_with(object, managed_fields)
     }
     fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
         stored::thaw(self.resource(), value, revision)
@@ -194,10 +200,10 @@ impl<K: Kind> Served for Typed<K> {
         self.kind.stored_as().is_none()
     }
 
-    fn freeze(&self, object: &Object) -> Bytes {
+    fn freeze(&self, object: &Object, managed_fields: Option<&str>) -> Bytes {
         match self.kind.stored_as() {
-            Some(twin) => stored::freeze(&(twin.freeze)(object.clone())),
-            None => stored::freeze(object),
+            Some(twin) => stored::freeze_with(&(twin.freeze)(object.clone()), managed_fields),
+            None => stored::freeze_with(object, managed_fields),
         }
     }
 

@@ -22,7 +22,7 @@ pub fn decode_body(
     }
     match negotiate::body_form(ask.content_type())? {
         BodyForm::Json => parse_json(&ask.body, problems).map(Some),
-        BodyForm::Yaml => parse_yaml(&ask.body).map(Some),
+        BodyForm::Yaml => parse_yaml(&ask.body, problems).map(Some),
         BodyForm::Protobuf => {
             let Some(schema) = schema else {
                 return Err(ApiError::unsupported_media_type(
@@ -50,11 +50,28 @@ pub fn parse_json(bytes: &[u8], problems: &mut Vec<Problem>) -> Result<Value> {
     Ok(value)
 }
 
-pub fn parse_yaml(bytes: &[u8]) -> Result<Value> {
+/// The last of several equal keys counts, as upstream's reader has it; the first that is repeated is a problem.
+pub fn parse_yaml(bytes: &[u8], problems: &mut Vec<Problem>) -> Result<Value> {
     let bad = |why: &str| ApiError::bad_request(format!("error converting YAML to JSON: yaml: {why}"));
     let text = std::str::from_utf8(bytes).map_err(|_| bad("invalid UTF-8"))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|e| bad(first_line(&e.to_string())))?;
+    let parsed = match serde_saphyr::from_str::<Value>(text) {
+        Err(error) => match repeated_key(&error) {
+            None => Err(error),
+            Some(problem) => {
+                problems.push(problem);
+                let options = serde_saphyr::options! { duplicate_keys: serde_saphyr::DuplicateKeyPolicy::LastWins };
+                serde_saphyr::from_str_with_options::<Value>(text, options)
+            }
+        },
+        parsed => parsed,
+    };
+    let value = parsed.map_err(|e| bad(first_line(&e.to_string())))?;
     if codec::within_depth(&value, codec::MAX_DEPTH) { Ok(value) } else { Err(bad("exceeded max depth")) }
+}
+
+fn repeated_key(error: &serde_saphyr::Error) -> Option<Problem> {
+    let serde_saphyr::Error::DuplicateMappingKey { key, location } = error.without_snippet() else { return None };
+    Some(Problem::Repeated { line: location.line(), key: key.clone().unwrap_or_default() })
 }
 
 fn first_line(text: &str) -> &str {
@@ -168,8 +185,19 @@ pub fn settle_problems(
 }
 
 pub fn strict_error(problems: &[Problem]) -> String {
-    let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    let list: Vec<String> = problems
+        .iter()
+        .map(|problem| match problem {
+            Problem::Repeated { .. } => yaml_errors(problem),
+            _ => problem.to_string(),
+        })
+        .collect();
     format!("strict decoding error: {}", list.join(", "))
+}
+
+/// A problem with YAML in the words of upstream's reader.
+pub fn yaml_errors(problem: &Problem) -> String {
+    format!("yaml: unmarshal errors:\n  {problem}")
 }
 
 /// The body as an object of a kind that is not the URL's resource: reviews, bindings, scales.

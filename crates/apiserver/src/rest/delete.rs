@@ -90,7 +90,7 @@ impl Server {
             let op = match step {
                 Step::Pending => return Ok((false, object)),
                 Step::Remove => Op::Delete,
-                Step::Mark(ref marked) | Step::MarkThenRemove(ref marked) => Op::Put(kind.freeze(marked)),
+                Step::Mark(ref marked) | Step::MarkThenRemove(ref marked) => Op::Put(kind.freeze(marked, None)),
             };
             match self
                 .store()
@@ -134,6 +134,7 @@ impl Server {
                 info,
                 query: target.ask.query.clone(),
                 user: target.ask.user.clone(),
+                in_process: target.ask.in_process,
                 headers: target.ask.headers.clone(),
                 body: target.ask.body.clone(),
             };

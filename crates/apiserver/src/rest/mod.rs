@@ -24,12 +24,15 @@ use crate::request::{Info, Query};
 use crate::status::{ApiError, Result};
 
 pub(crate) use decode::{decode_body, question_body};
+pub(crate) use watch::Crowd;
 
 /// A request on a resource, authorized, with its body read.
 pub struct Ask {
     pub info: Info,
     pub query: Query,
     pub user: Arc<User>,
+    /// Asked by a client in this process, without a socket.
+    pub in_process: bool,
     pub headers: HeaderMap,
     pub body: Bytes,
 }
@@ -41,6 +44,11 @@ impl Ask {
 
     pub fn accepted(&self) -> Result<Accepted> {
         negotiate::accept(self.header(ACCEPT), self.query.flag("pretty"))
+    }
+
+    /// See [`negotiate::accept_whole`].
+    pub fn accepts_whole(&self) -> Result<()> {
+        negotiate::accept_whole(self.header(ACCEPT))
     }
 
     pub fn content_type(&self) -> Option<&str> {

@@ -5,7 +5,7 @@ use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::{apply, managed, strategic};
 
-use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, strict_error};
+use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, strict_error, yaml_errors};
 use super::write::{Fields, kind_reset, part_name};
 use super::{Answer, Target};
 use crate::negotiate::{PatchForm, patch_form};
@@ -66,8 +66,19 @@ impl Server {
         let accepted = target.ask.accepted()?;
         let name = target.ask.info.name.clone();
         let mut warnings = Vec::new();
-        let mut config = parse_yaml(&target.ask.body)
+        let mut repeated = Vec::new();
+        let mut config = parse_yaml(&target.ask.body, &mut repeated)
             .map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
+        match (repeated.first(), options.field_validation) {
+            (Some(problem), FieldValidation::Strict) => {
+                let why = yaml_errors(problem);
+                return Err(ApiError::bad_request(format!(
+                    "error strict decoding patch: error converting YAML to JSON: {why}"
+                )));
+            }
+            (Some(problem), FieldValidation::Warn) => warnings.push(problem.to_string()),
+            _ => {}
+        }
         check_config(target, &config)?;
         object::set_meta_str(&mut config, "name", &name);
         let force = options.force.unwrap_or(false);
@@ -93,12 +104,8 @@ impl Server {
                     .unwrap_or_else(|| config.clone());
                 kind.decode(&mut made)?;
                 match self.create_object(target, made, options, Fields::Kept, &mut warnings).await {
-                    Ok((object, entry)) => {
-                        let answer = match entry {
-                            Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
-                            None => self.show_object(201, kind, &object, accepted)?,
-                        };
-                        return Ok(answer.warned(warnings));
+                    Ok(outcome) => {
+                        return Ok(self.show_outcome(target, 201, outcome, accepted)?.warned(warnings));
                     }
                     Err(e) if e.reason == "AlreadyExists" => {}
                     Err(e) => return Err(e),

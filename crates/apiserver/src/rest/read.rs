@@ -136,12 +136,14 @@ impl Server {
         if accepted.shape == Shape::Table {
             let shower = Shower::new(kind.as_ref(), accepted, include);
             let rows = page.entries.iter().map(|e| shower.row(&e.value, e.mod_revision, now)).collect();
-            return finish(200, table(metadata, Some(kind.columns()), rows).to_string().into_bytes(), accepted);
+            return finish(
+                200,
+                table(accepted.meta, metadata, Some(kind.columns()), rows).to_string().into_bytes(),
+                accepted,
+            );
         }
         let (list_kind, api_version) = match accepted.shape {
-            Shape::Partial | Shape::PartialList => {
-                ("PartialObjectMetadataList".to_owned(), "meta.k8s.io/v1".to_owned())
-            }
+            Shape::Partial | Shape::PartialList => ("PartialObjectMetadataList".to_owned(), accepted.meta.to_owned()),
             _ => (format!("{}List", kind.resource().kind), kind.resource().api_version()),
         };
         let opening = format!(

@@ -1,5 +1,7 @@
 //! From stored bytes to the shape the client asked for.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -39,28 +41,38 @@ pub struct Shower<'a> {
     pub kind: &'a dyn Served,
     pub accepted: Accepted,
     pub include: IncludeObject,
-    head: Head,
+    head: Cow<'a, Head>,
 }
 
 impl<'a> Shower<'a> {
     pub fn new(kind: &'a dyn Served, accepted: Accepted, include: IncludeObject) -> Shower<'a> {
-        let head = match accepted.shape {
-            Shape::Partial | Shape::PartialList => Head::new("meta.k8s.io/v1", "PartialObjectMetadata"),
+        Shower { kind, accepted, include, head: Cow::Owned(Shower::head(kind, accepted)) }
+    }
+
+    /// With a [`Shower::head`] that is kept for many objects.
+    pub fn with_head(kind: &'a dyn Served, accepted: Accepted, include: IncludeObject, head: &'a Head) -> Shower<'a> {
+        Shower { kind, accepted, include, head: Cow::Borrowed(head) }
+    }
+
+    pub fn head(kind: &dyn Served, accepted: Accepted) -> Head {
+        match accepted.shape {
+            Shape::Partial | Shape::PartialList => Head::new(accepted.meta, "PartialObjectMetadata"),
             _ => Head::of(kind.resource()),
-        };
-        Shower { kind, accepted, include, head }
+        }
     }
 
     /// Appends one object in the shape asked for.
     pub fn write(&self, out: &mut Vec<u8>, value: &[u8], revision: u64, now: jiff::Timestamp, columns: bool) {
         match self.accepted.shape {
-            Shape::Object if self.kind.is_stored_as_shown() => self.head.write(out, value, revision),
+            Shape::Object if self.kind.is_stored_as_shown() && self.kind.is_current(revision) => {
+                self.head.write(out, value, revision)
+            }
             Shape::Object => append(out, &self.object(value, revision)),
             Shape::Partial | Shape::PartialList => self.head.write(out, &metadata_only(value), revision),
             Shape::Table => {
                 let rows = vec![self.row(value, revision, now)];
                 let meta = json!({"resourceVersion": revision.to_string()});
-                append(out, &table(meta, columns.then(|| self.kind.columns()), rows));
+                append(out, &table(self.accepted.meta, meta, columns.then(|| self.kind.columns()), rows));
             }
         }
     }
@@ -76,7 +88,7 @@ impl<'a> Shower<'a> {
             IncludeObject::None => None,
             IncludeObject::Object => Some(object),
             IncludeObject::Metadata => Some(json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                "kind": "PartialObjectMetadata", "apiVersion": self.accepted.meta,
                 "metadata": object.get("metadata").cloned().unwrap_or(Value::Null),
             })),
         };
@@ -94,13 +106,11 @@ fn append(out: &mut Vec<u8>, value: &Value) {
     let _ = serde_json::to_writer(out, value);
 }
 
-pub fn table(metadata: Value, columns: Option<Vec<Column>>, rows: Vec<Value>) -> Value {
-    let columns: Vec<Value> = columns
-        .unwrap_or_default()
-        .into_iter()
-        .map(|c| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority}))
-        .collect();
-    json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": columns, "rows": rows})
+pub fn table(api_version: &str, metadata: Value, columns: Option<Vec<Column>>, rows: Vec<Value>) -> Value {
+    let shown = |c: Column| json!({"name": c.name, "type": c.kind, "format": c.format, "description": c.description, "priority": c.priority});
+    // Columns that were told before are null, as Go writes a list that is not there.
+    let columns = columns.map(|columns| columns.into_iter().map(shown).collect::<Vec<Value>>());
+    json!({"kind": "Table", "apiVersion": api_version, "metadata": metadata, "columnDefinitions": columns, "rows": rows})
 }
 
 /// The stored bytes cut down to the metadata, in the stored form.
@@ -145,7 +155,7 @@ impl Server {
             return Ok(finish(code, object.to_string().into_bytes(), accepted));
         }
         let revision = object::meta_str(object, "resourceVersion").parse().unwrap_or(0);
-        self.show_stored(code, kind, &kind.freeze(object), revision, accepted, None)
+        self.show_stored(code, kind, &kind.freeze(object, None), revision, accepted, None)
     }
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::write::Outcome;
 use super::{Answer, Target};
 use crate::admission::{Operation, Review};
+use crate::body::Body;
 use crate::object::{self, Object};
 use crate::registry::served::Part;
 use crate::request::WriteOptions;
@@ -23,7 +24,10 @@ impl Server {
             ("core/pods", "binding", "create") => self.bind(target).await,
             ("core/pods", "eviction", "create") => self.evict(target).await,
             ("core/pods", "log", "get") => self.log(target).await,
-            ("core/serviceaccounts", "token", "create") => self.issue_token(target).await,
+            ("core/serviceaccounts", "token", "create") => {
+                target.ask.accepts_whole()?;
+                self.issue_token(target).await
+            }
             ("core/namespaces", "finalize", "update") => self.finalize_namespace(target).await,
             (_, "scale", _) => self.scale(target).await,
             _ => Err(ApiError::no_such_path()),
@@ -147,8 +151,9 @@ impl Server {
 
     /// The output of a pod's container. Which process knows it is the node's business.
     async fn log(&self, target: &Target<'_>) -> Result<Answer> {
-        let pod = self.current(target)?;
         let name = &target.ask.info.name;
+        let mut request = crate::logs::read_options(&target.ask.query, name, self.clock().now())?;
+        let pod = self.current(target)?;
         let containers = |list: &str| -> Vec<String> {
             pod.pointer(&format!("/spec/{list}"))
                 .and_then(Value::as_array)
@@ -159,24 +164,39 @@ impl Server {
         };
         let (main, init) = (containers("containers"), containers("initContainers"));
         let ephemeral = containers("ephemeralContainers");
-        match target.ask.query.get("container").unwrap_or("") {
+        request.container = match target.ask.query.get("container").unwrap_or("") {
             "" if main.len() + init.len() > 1 || main.len() != 1 => {
                 let choices = main.iter().chain(&init).cloned().collect::<Vec<_>>().join(" ");
                 return Err(ApiError::bad_request(format!(
                     "a container name must be specified for pod {name}, choose one of: [{choices}]"
                 )));
             }
-            "" => {}
-            container if main.iter().chain(&init).chain(&ephemeral).any(|c| c == container) => {}
+            "" => main[0].clone(),
+            container if main.iter().chain(&init).chain(&ephemeral).any(|c| c == container) => container.to_owned(),
             container => {
                 return Err(ApiError::bad_request(format!("container {container} is not valid for pod {name}")));
             }
-        }
-        if pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("").is_empty() {
+        };
+        request.node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or("").to_owned();
+        if request.node.is_empty() {
             // A pod that waits has said nothing yet.
             return Ok(Answer::text(200, ""));
         }
-        Err(ApiError::unavailable(format!("the node of pod {name:?} cannot be reached for its logs")))
+        request.pod = pod;
+        let opened = match self.log_source() {
+            Some(source) => source.open(request).await,
+            None => Err(crate::logs::LogError::NoSuchNode),
+        };
+        match opened {
+            Ok(stream) => {
+                let closing = crate::logs::until_closing(stream, self.closing());
+                Ok(Answer { code: 200, content_type: "text/plain", body: Body::pieces(closing), warnings: Vec::new() })
+            }
+            Err(crate::logs::LogError::Refused(why)) => Err(ApiError::bad_request(why)),
+            Err(crate::logs::LogError::NoSuchNode) => {
+                Err(ApiError::unavailable(format!("the node of pod {name:?} cannot be reached for its logs")))
+            }
+        }
     }
 
     async fn finalize_namespace(&self, target: &Target<'_>) -> Result<Answer> {
@@ -232,7 +252,7 @@ impl Server {
                 return Ok(Outcome::Tried(new));
             }
             let removed = super::write::is_finished(kind, &new, &old, self.clock().now());
-            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new)) };
+            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new, None)) };
             let expect = usher_store::Expect::Revision(entry.mod_revision);
             match self.store().write(&kind.collection(), &key, op, expect).await {
                 Ok(written) => {

@@ -3,13 +3,14 @@
 //! A watch holds a cursor into the store's history and writes events when the connection has room, so a client that stops
 //! reading costs nothing and finds itself expired once the history has moved on.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep};
 use usher_store::{Entry, Event, Kind as EventKind, Watch, WatchEnd};
 
 use super::read::{check_fields, fix_name, matches};
@@ -21,6 +22,7 @@ use crate::registry::served::Served;
 use crate::request::{Freshness, ListOptions};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
+use crate::stored::Head;
 
 /// How often an idle watch tells its client how far it has come.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -63,13 +65,18 @@ impl Server {
             kind: target.kind.clone(),
             accepted,
             include,
-            bookmark_at: (options.bookmarks && periodic).then(|| next_bookmark(deadline)),
+            bookmark: (options.bookmarks && periodic)
+                .then(|| Box::pin(tokio::time::sleep_until(next_bookmark(deadline)))),
             options,
             initial: initial.into_iter(),
             end_of_initial,
             watch,
             columns_sent: false,
+            head: Shower::head(target.kind.as_ref(), accepted),
+            end: Box::pin(end(self.closing(), deadline)),
             deadline,
+            crowd: (periodic && !target.ask.in_process).then(|| self.crowd().join()),
+            rest_until: None,
             over: false,
         };
         let body = Body::pieces(stream::unfold(state, |mut lines| async move {
@@ -142,8 +149,15 @@ struct Lines {
     end_of_initial: Option<u64>,
     watch: Watch,
     columns_sent: bool,
-    bookmark_at: Option<Instant>,
+    head: Head,
+    bookmark: Option<Pin<Box<Sleep>>>,
     deadline: Option<Instant>,
+    /// The server closes, or the deadline has come. Made once: a timer for every event would cost more than the event.
+    end: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Those who watch over the network, this one among them.
+    crowd: Option<Member>,
+    /// No events are sent before, so that those of the meantime go out together.
+    rest_until: Option<Instant>,
     over: bool,
 }
 
@@ -157,14 +171,22 @@ impl Lines {
         if !first.is_empty() {
             return Some(first.into());
         }
+        if let Some(until) = self.rest_until.take() {
+            tokio::select! {
+                biased;
+                () = &mut self.end => return None,
+                () = tokio::time::sleep_until(until) => {}
+            }
+        }
         loop {
-            let mut closing = self.server.closing();
             tokio::select! {
                 biased;
                 batch = self.watch.next() => match batch {
                     Ok(batch) => {
                         let piece = self.events_piece(&batch.events);
                         if !piece.is_empty() {
+                            let rest = self.crowd.as_ref().and_then(Member::rest);
+                            self.rest_until = rest.map(|rest| Instant::now() + rest);
                             return Some(piece.into());
                         }
                     }
@@ -174,13 +196,14 @@ impl Lines {
                     }
                     Err(WatchEnd::Closed) => return None,
                 },
-                _ = closing.wait_for(|closing| *closing) => return None,
-                () = sleep_until(self.bookmark_at) => {
-                    self.bookmark_at = Some(next_bookmark(self.deadline));
+                () = due(&mut self.bookmark) => {
+                    if let Some(bookmark) = &mut self.bookmark {
+                        bookmark.as_mut().reset(next_bookmark(self.deadline));
+                    }
                     let revision = self.watch.revision();
                     return Some(self.bookmark(revision, false).into());
                 }
-                () = sleep_until(self.deadline) => return None,
+                () = &mut self.end => return None,
             }
         }
     }
@@ -223,23 +246,35 @@ impl Lines {
         out.extend_from_slice(b"{\"type\":\"");
         out.extend_from_slice(what.as_bytes());
         out.extend_from_slice(b"\",\"object\":");
-        let shower = Shower::new(self.kind.as_ref(), self.accepted, self.include);
+        let shower = Shower::with_head(self.kind.as_ref(), self.accepted, self.include, &self.head);
         shower.write(out, value, revision, self.server.clock().now(), !self.columns_sent);
         self.columns_sent = true;
         out.extend_from_slice(b"}\n");
     }
 
-    fn bookmark(&self, revision: u64, ends_initial: bool) -> Vec<u8> {
+    fn bookmark(&mut self, revision: u64, ends_initial: bool) -> Vec<u8> {
+        if self.accepted.shape == Shape::Table {
+            // A row of nothing, whose metadata says it all, as upstream has it.
+            let nothing: &[u8] = if ends_initial {
+                br#"{"metadata":{"annotations":{"k8s.io/initial-events-end":"true"}}}"#
+            } else {
+                br#"{"metadata":{}}"#
+            };
+            let mut out = Vec::new();
+            self.line(&mut out, "BOOKMARK", nothing, revision);
+            return out;
+        }
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if ends_initial {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let resource = self.kind.resource();
         let object = match self.accepted.shape {
-            Shape::Table => super::show::table(metadata, None, Vec::new()),
-            Shape::Object => json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata}),
+            Shape::Table | Shape::Object => {
+                json!({"kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata})
+            }
             Shape::Partial | Shape::PartialList => {
-                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+                json!({"kind": "PartialObjectMetadata", "apiVersion": self.accepted.meta, "metadata": metadata})
             }
         };
         let mut line = json!({"type": "BOOKMARK", "object": object}).to_string().into_bytes();
@@ -248,9 +283,72 @@ impl Lines {
     }
 }
 
-async fn sleep_until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
+async fn due(timer: &mut Option<Pin<Box<Sleep>>>) {
+    match timer {
+        Some(timer) => timer.await,
         None => std::future::pending().await,
+    }
+}
+
+/// Returns when a watch is over, whatever happens.
+async fn end(mut closing: tokio::sync::watch::Receiver<bool>, deadline: Option<Instant>) {
+    let deadline = async {
+        match deadline {
+            Some(deadline) => tokio::time::sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        _ = closing.wait_for(|closing| *closing) => {}
+        () = deadline => {}
+    }
+}
+
+/// How many watch over the network.
+///
+/// Sending an event to a client costs mostly what sending anything costs: a wake-up, a TLS record, a system call. Where
+/// hundreds watch what changes all the time, each rests after a piece for as long as the others need for theirs, and then
+/// gets all that has happened since. Whoever was idle gets an event at once, and few watchers never rest.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Crowd(Arc<()>);
+
+/// A watcher in a [`Crowd`].
+struct Member(Crowd);
+
+/// What one piece costs, about.
+const PIECE_COST: Duration = Duration::from_micros(30);
+const REST_MAX: Duration = Duration::from_millis(5);
+
+impl Crowd {
+    fn join(&self) -> Member {
+        Member(self.clone())
+    }
+}
+
+impl Member {
+    /// None when it would be shorter than timers can measure.
+    fn rest(&self) -> Option<Duration> {
+        // One count is the server's own.
+        let watchers = u32::try_from(Arc::strong_count(&self.0.0) - 1).unwrap_or(u32::MAX);
+        let rest = PIECE_COST.saturating_mul(watchers).min(REST_MAX);
+        (rest >= Duration::from_millis(1)).then_some(rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn watchers_rest_when_they_are_many_and_not_when_they_are_few() {
+        let crowd = Crowd::default();
+        let first = crowd.join();
+        assert_eq!(first.rest(), None);
+        let others: Vec<Member> = (0..99).map(|_| crowd.join()).collect();
+        assert_eq!(first.rest(), Some(PIECE_COST * 100));
+        let more: Vec<Member> = (0..9900).map(|_| crowd.join()).collect();
+        assert_eq!(first.rest(), Some(REST_MAX));
+        drop((others, more));
+        assert_eq!(first.rest(), None);
     }
 }

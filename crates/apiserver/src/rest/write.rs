@@ -44,16 +44,11 @@ impl Server {
         let mut warnings = Vec::new();
         let body = object_of(target, options.field_validation, &mut warnings)?;
         let made = self.create_object(target, body, &options, Fields::Tracked, &mut warnings).await;
-        let (object, revision) = made.map_err(|e| e.warned(warnings.clone()))?;
-        let kind = target.kind.as_ref();
-        let answer = match revision {
-            Some(entry) => self.show_stored(201, kind, &entry.value, entry.mod_revision, accepted, None)?,
-            None => self.show_object(201, kind, &object, accepted)?,
-        };
-        Ok(answer.warned(warnings))
+        let outcome = made.map_err(|e| e.warned(warnings.clone()))?;
+        Ok(self.show_outcome(target, 201, outcome, accepted)?.warned(warnings))
     }
 
-    /// Creates from a decoded body. Gives the stored entry, or none for a dry run.
+    /// Creates from a decoded body.
     pub(super) async fn create_object(
         &self,
         target: &Target<'_>,
@@ -61,7 +56,7 @@ impl Server {
         options: &WriteOptions,
         fields: Fields,
         warnings: &mut Vec<String>,
-    ) -> Result<(Object, Option<Arc<Entry>>)> {
+    ) -> Result<Outcome> {
         let kind = target.kind.as_ref();
         self.settle_namespace(target, &mut body)?;
         let meta = object::meta_mut(&mut body);
@@ -74,10 +69,18 @@ impl Server {
             return Err(name_required(kind.resource()));
         }
         let mut body = kind.default(body)?;
+        let mut managed_fields = None;
         if fields == Fields::Tracked {
             let manager = self.manager(target, &options.field_manager, "");
-            let nothing = Value::Object(serde_json::Map::new());
-            managed::update(kind.schema(), &nothing, &mut body, &manager.borrow(), &kind_reset(target, Part::Main));
+            let (schema, reset) = (kind.schema(), kind_reset(target, Part::Main));
+            let sent = object::meta_mut(&mut body).contains_key("managedFields");
+            if sent || options.dry_run || !self.webhooks().is_empty() {
+                let nothing = Value::Object(serde_json::Map::new());
+                managed::update(schema, &nothing, &mut body, &manager.borrow(), &reset);
+            } else {
+                // Nobody looks at them before they are stored.
+                managed_fields = managed::of_new(schema, &body, &manager.borrow(), &reset);
+            }
         }
         // Mutating admission sees the object as it was sent: name and uid are given after it, as upstream does.
         let said = object::name(&body).to_owned();
@@ -103,16 +106,16 @@ impl Server {
                 if self.store().get(&kind.collection(), &target.key(&name)).is_some() {
                     return Err(ApiError::already_exists(kind.resource(), &name));
                 }
-                return Ok((object, None));
+                return Ok(Outcome::Tried(object));
             }
-            let written = self
-                .store()
-                .write(&kind.collection(), &target.key(&name), Op::Put(kind.freeze(&object)), Expect::Absent)
-                .await;
+            let op = Op::Put(kind.freeze(&object, managed_fields.as_deref()));
+            // While it waits for the disk, a create holds nothing but its bytes.
+            drop(object);
+            let written = self.store().write(&kind.collection(), &target.key(&name), op, Expect::Absent).await;
             match written {
                 Ok(written) => {
                     self.wrote(kind.resource());
-                    return Ok((object, Some(written.entry)));
+                    return Ok(Outcome::Stored(written.entry));
                 }
                 Err(WriteError::Conflict { .. }) if generated && tries > 0 => {}
                 Err(WriteError::Conflict { .. }) if generated => {
@@ -157,12 +160,8 @@ impl Server {
             && part == Part::Main
         {
             object::meta_mut(&mut body).remove("resourceVersion");
-            let (object, entry) = self.create_object(target, body, &options, Fields::Tracked, &mut warnings).await?;
-            let answer = match entry {
-                Some(e) => self.show_stored(201, kind, &e.value, e.mod_revision, accepted, None)?,
-                None => self.show_object(201, kind, &object, accepted)?,
-            };
-            return Ok(answer.warned(warnings));
+            let outcome = self.create_object(target, body, &options, Fields::Tracked, &mut warnings).await?;
+            return Ok(self.show_outcome(target, 201, outcome, accepted)?.warned(warnings));
         }
         let manager = self.manager(target, &options.field_manager, part_name(part));
         let outcome = self
@@ -228,12 +227,15 @@ impl Server {
                 warnings.extend(said);
                 return Ok(Outcome::Tried(new));
             }
-            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new)) };
+            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new, None)) };
+            // While it waits for the disk, a change holds no more than it needs after.
+            drop(old);
+            let gone = removed.then_some(new);
             match self.store().write(&kind.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
                 Ok(written) => {
                     warnings.extend(said);
                     self.wrote(resource);
-                    return Ok(if removed { Outcome::Removed(new) } else { Outcome::Stored(written.entry) });
+                    return Ok(gone.map_or(Outcome::Stored(written.entry), Outcome::Removed));
                 }
                 Err(WriteError::Conflict { .. }) => {}
                 Err(error) => return Err(self.write_error(target, name, &error)),

@@ -1,7 +1,5 @@
 //! Kueue's kinds on this server: what manifests may rely on.
 
-use std::time::Instant;
-
 use serde_json::{Value, json};
 use usher_api::kueue::{REVISION_ANNOTATION, definitions};
 use usher_apiserver::Options;
@@ -334,26 +332,4 @@ async fn installing_again_changes_nothing_and_an_old_definition_is_brought_up_to
         world.server.install(definitions()).await.unwrap();
         assert_eq!(world.get(&path).await.ok()["spec"]["names"]["shortNames"], json!(["new"]));
     }
-}
-
-#[tokio::test]
-async fn z_times() {
-    let t = Instant::now();
-    let d = definitions();
-    eprintln!("generate {:?}", t.elapsed());
-    let world = World::new().await;
-    let t = Instant::now();
-    world.server.install(d).await.unwrap();
-    eprintln!("install {:?}", t.elapsed());
-    let t = Instant::now();
-    world.get(GROUP).await.ok();
-    eprintln!("first get {:?}", t.elapsed());
-    world.post(WORKLOADS, &workload(json!({}))).await.ok();
-    let t = Instant::now();
-    for i in 0..50 {
-        let mut w = workload(json!({}));
-        w["metadata"]["name"] = format!("w{i}").into();
-        world.post(WORKLOADS, &w).await.ok();
-    }
-    eprintln!("create workload {:?}", t.elapsed() / 50);
 }

@@ -434,6 +434,107 @@ async fn a_right_that_was_taken_away_is_gone_from_the_next_request_on_however_ma
 }
 
 #[tokio::test]
+async fn a_key_that_yaml_repeats_is_refused_warned_about_or_ignored_as_asked_and_the_last_counts() {
+    let world = World::new().await;
+    let body = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: dup\ndata:\n  a: \"1\"\n  a: \"2\"\n";
+    let yaml = [("content-type", "application/yaml")];
+    let apply = [("content-type", "application/apply-patch+yaml")];
+    let post = |validation: &str| format!("{CONFIG_MAPS}?dryRun=All&fieldValidation={validation}");
+    let patch = |validation: &str| format!("{CONFIG_MAPS}/dup?fieldManager=me&dryRun=All&fieldValidation={validation}");
+    let line = "yaml: unmarshal errors:\n  line 7: key \"a\" already set in map";
+    let (code, _, message) = world.send(Method::POST, &post("Strict"), &yaml, body).await.refused();
+    let kind = "ConfigMap in version \"v1\" cannot be handled as a ConfigMap";
+    assert_eq!((code, message), (400, format!("{kind}: strict decoding error: {line}")));
+    let (code, _, message) = world.send(Method::PATCH, &patch("Strict"), &apply, body).await.refused();
+    assert_eq!((code, message), (400, format!("error strict decoding patch: error converting YAML to JSON: {line}")));
+    for (validation, warned) in [("Warn", 1), ("Ignore", 0)] {
+        for answer in [
+            world.send(Method::POST, &post(validation), &yaml, body).await,
+            world.send(Method::PATCH, &patch(validation), &apply, body).await,
+        ] {
+            assert_eq!(answer.ok()["data"]["a"], "2");
+            let warnings = answer.warnings();
+            assert_eq!(warnings.len(), warned, "{warnings:?}");
+            assert!(warnings.iter().all(|w| w.contains("line 7: key \\\"a\\\" already set in map")), "{warnings:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_timeout_that_is_none_is_refused() {
+    let world = World::new().await;
+    let (code, _, message) = world.get("/api/v1/namespaces?timeout=soon").await.refused();
+    assert_eq!(code, 400);
+    assert_eq!(message, "invalid timeout specified in the request URL - time: invalid duration \"soon\"");
+    world.get("/api/v1/namespaces?timeout=3m").await.ok();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_definition_goes_when_its_last_object_goes_at_the_very_moment_of_its_deletion() {
+    let world = World::new().await;
+    world.server.clone().start_custom_resources();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    for round in 0..20 {
+        let (plural, kind) = (format!("things{round}"), format!("Thing{round}"));
+        let name = format!("{plural}.example.com");
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        world.post(definitions, &json!({"metadata": {"name": name}, "spec": {"group": "example.com", "scope": "Cluster",
+            "names": {"plural": plural, "singular": kind.to_lowercase(), "kind": kind, "listKind": format!("{kind}List")},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}})).await.ok();
+        let objects = format!("/apis/example.com/v1/{plural}");
+        let thing = json!({"apiVersion": "example.com/v1", "kind": kind, "metadata": {"name": "it", "finalizers": ["example.com/hold"]}});
+        while world.post(&objects, &thing).await.code != 201 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        let (definition, object) = (format!("{definitions}/{name}"), format!("{objects}/it"));
+        let free = async {
+            let merge = [("content-type", "application/merge-patch+json")];
+            let body = r#"{"metadata":{"finalizers":null}}"#;
+            // Until it is gone: a conflict with the clean-up is no reason to stop.
+            while world.send(Method::PATCH, &object, &merge, body).await.code == 409 {}
+        };
+        let null = json!(null);
+        tokio::join!(world.delete(&definition, &null), free);
+        let gone = async {
+            while world.get(&definition).await.code != 404 {
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        };
+        tokio::time::timeout(std::time::Duration::from_secs(30), gone)
+            .await
+            .unwrap_or_else(|_| panic!("round {round}"));
+    }
+}
+
+#[tokio::test]
+async fn an_object_from_before_a_default_shows_it_when_it_is_read() {
+    let world = World::new().await;
+    world.server.clone().start_custom_resources();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let schema = |color: Value| json!({"type": "object", "properties": {"color": color}});
+    let definition = |color: Value| {
+        json!({"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema(color)}}]}})
+    };
+    world.post(definitions, &definition(json!({"type": "string"}))).await.ok();
+    let things = "/apis/example.com/v1/things";
+    let thing = |name: &str| json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}});
+    while world.post(things, &thing("old")).await.code != 201 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let merge = [("content-type", "application/merge-patch+json")];
+    let path = format!("{definitions}/things.example.com");
+    let patch = json!({"spec": definition(json!({"type": "string", "default": "red"}))["spec"]}).to_string();
+    world.send(Method::PATCH, &path, &merge, patch).await.ok();
+    assert_eq!(world.get(&format!("{things}/old")).await.ok()["color"], "red");
+    world.post(things, &thing("new")).await.ok();
+    let list = world.get(things).await.ok();
+    let colors: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["color"]).collect();
+    assert_eq!(colors, ["red", "red"]);
+}
+
+#[tokio::test]
 async fn a_full_house_asks_clients_to_come_back() {
     let options = Options { max_writes_inflight: 0, ..Options::default() };
     let world = World::with(options).await;

@@ -62,7 +62,7 @@ impl Recorder {
 }
 
 async fn write_all(client: Client, clock: Clock, component: String, mut notes: mpsc::Receiver<Note>) {
-    let mut correlator = Correlator::default();
+    let mut correlator = Correlator::of(&component);
     while let Some(note) = notes.recv().await {
         let now = clock.now();
         let Some(write) = correlator.admit(note, now) else { continue };

@@ -85,8 +85,11 @@ fn a_long_chain_of_cohorts_needs_no_stack() {
     assert_eq!(tree.available(a, CPU), Amount(10));
 }
 
-/// A random tree as parents and quotas: two levels of cohorts, queues below either.
-fn world() -> impl Strategy<Value = (Vec<(Option<u32>, Quota)>, Vec<(Option<u32>, Quota)>)> {
+/// Parents and quotas.
+type Nodes = Vec<(Option<u32>, Quota)>;
+
+/// A random tree: two levels of cohorts, queues below either.
+fn world() -> impl Strategy<Value = (Nodes, Nodes)> {
     let limit = || prop_oneof![Just(None), (0..12i64).prop_map(|n| Some(Amount(n)))];
     let quota = move || {
         (0..12i64, limit(), limit()).prop_map(|(nominal, borrowing, lending)| Quota {

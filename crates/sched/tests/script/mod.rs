@@ -153,7 +153,7 @@ impl Script {
                 }
                 ("cohort", name) => queue.cohort = Some(CohortId(self.names.cohorts.id(name))),
                 ("|", _) => queue.groups.push(ResourceGroup::default()),
-                ("strict", _) => queue.strategy = Strategy::StrictFifo,
+                ("strict", _) => queue.strategy = Queueing::StrictFifo,
                 ("stop", "hold") => queue.stop = Stop::Hold,
                 ("stop", "drain") => queue.stop = Stop::HoldAndDrain,
                 ("within", "lower") => queue.preemption.within_queue = WithinQueue::LowerPriority,

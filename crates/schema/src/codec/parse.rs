@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::map::Entry;
 use serde_json::{Map, Number, Value};
 
 use super::{Problem, report};
@@ -124,10 +125,14 @@ impl<'de> Visitor<'de> for Node<'_> {
         while let Some(key) = access.next_key::<String>()? {
             let path = Path::Key(self.path, &key);
             let value = access.next_value_seed(Node { problems: self.problems, path: &path })?;
-            if map.contains_key(&key) {
-                report(self.problems, Problem::Duplicate { path: path.to_string() });
+            match map.entry(key) {
+                Entry::Vacant(place) => drop(place.insert(value)),
+                Entry::Occupied(mut place) => {
+                    let path = Path::Key(self.path, place.key()).to_string();
+                    report(self.problems, Problem::Duplicate { path });
+                    place.insert(value);
+                }
             }
-            map.insert(key, value);
         }
         Ok(Value::Object(map))
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use super::name::Name;
 use crate::field::quote;
 use serde_json::{Number, Value};
 
@@ -10,9 +11,9 @@ use serde_json::{Number, Value};
 #[derive(Clone, Debug)]
 pub enum Element {
     /// A field of a struct or an entry of a map.
-    Field(Box<str>),
+    Field(Name),
     /// The list item with these key fields, sorted by name.
-    Key(Box<[(Box<str>, Value)]>),
+    Key(Box<[(Name, Value)]>),
     /// The item of a set that equals this.
     Value(Box<Value>),
     /// A position. Nothing writes these today; they are read because a client may have stored one.
@@ -30,7 +31,7 @@ impl Element {
 
     /// A key of a list item; the fields may come in any order.
     pub fn key(fields: impl IntoIterator<Item = (String, Value)>) -> Element {
-        let mut fields: Vec<(Box<str>, Value)> = fields.into_iter().map(|(k, v)| (k.into_boxed_str(), v)).collect();
+        let mut fields: Vec<(Name, Value)> = fields.into_iter().map(|(k, v)| (k.as_str().into(), v)).collect();
         fields.sort_by(|a, b| a.0.cmp(&b.0));
         Element::Key(fields.into_boxed_slice())
     }

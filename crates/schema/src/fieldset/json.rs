@@ -35,8 +35,12 @@ impl Set {
     /// The stored form as upstream would write it, byte for byte.
     pub fn to_json(&self) -> String {
         let mut out = String::new();
-        self.write(false, &mut out);
+        self.write_json(&mut out);
         out
+    }
+
+    pub(crate) fn write_json(&self, out: &mut String) {
+        self.write(false, out);
     }
 
     /// Whether a member of this set, or something below it, may be in a stored set whose keys are in our own form.
@@ -68,7 +72,7 @@ impl Set {
             if !std::mem::take(&mut first) {
                 out.push(',');
             }
-            write_string(&key(&node.element), out);
+            write_key(&node.element, out);
             out.push(':');
             node.below.write(node.member, out);
         }
@@ -193,6 +197,32 @@ pub(super) fn key(element: &Element) -> String {
     }
 }
 
+/// The key as a JSON string.
+fn write_key(element: &Element, out: &mut String) {
+    match element {
+        Element::Field(name) if is_plain(name) => {
+            out.push_str("\"f:");
+            out.push_str(name);
+            out.push('"');
+        }
+        Element::Key(fields)
+            if fields.iter().all(|(name, value)| is_plain(name) && value.as_str().is_some_and(is_plain)) =>
+        {
+            // JSON inside of JSON: the quotes are what has to be escaped.
+            out.push_str("\"k:{");
+            for (i, (name, value)) in fields.iter().enumerate() {
+                out.push_str(if i > 0 { ",\\\"" } else { "\\\"" });
+                out.push_str(name);
+                out.push_str("\\\":\\\"");
+                out.push_str(value.as_str().unwrap_or_default());
+                out.push_str("\\\"");
+            }
+            out.push_str("}\"");
+        }
+        element => write_string(&key(element), out),
+    }
+}
+
 fn write_value(value: &Value, out: &mut String) {
     match value {
         Value::String(s) => write_string(s, out),
@@ -207,14 +237,33 @@ pub(crate) fn go_json(value: &Value) -> String {
     out
 }
 
-fn write_string(s: &str, out: &mut String) {
-    if s.bytes().all(|b| (b' '..0x7f).contains(&b) && !matches!(b, b'"' | b'\\' | b'<' | b'>' | b'&')) {
-        out.push('"');
+pub(crate) fn write_string(s: &str, out: &mut String) {
+    out.push('"');
+    if is_plain(s) {
         out.push_str(s);
-        out.push('"');
     } else {
-        escape(&Value::from(s).to_string(), out);
+        s.chars().for_each(|c| write_char(c, out));
     }
+    out.push('"');
+}
+
+fn write_char(c: char, out: &mut String) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        '\u{8}' => out.push_str("\\b"),
+        '\u{c}' => out.push_str("\\f"),
+        '\0'..' ' | '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => out.push_str(&format!("\\u{:04x}", c as u32)),
+        c => out.push(c),
+    }
+}
+
+/// Whether it is written as it is, between quotes.
+fn is_plain(s: &str) -> bool {
+    s.bytes().all(|b| (b' '..0x7f).contains(&b) && !matches!(b, b'"' | b'\\' | b'<' | b'>' | b'&'))
 }
 
 /// Go's encoder escapes these five in strings, and JSON has none of them outside of strings.

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
+use super::name::Name;
 use super::{Element, Set};
 use crate::graph::{At, List, Topology, Type};
 
@@ -111,7 +112,7 @@ pub(crate) fn identify(list: &List, item: &Value) -> Result<Element, ItemError> 
 }
 
 fn identify_by(keys: &[String], defaults: &[(String, Value)], item: &Map<String, Value>) -> Result<Element, ItemError> {
-    let mut fields: Vec<(Box<str>, Value)> = Vec::with_capacity(keys.len());
+    let mut fields: Vec<(Name, Value)> = Vec::with_capacity(keys.len());
     for key in keys {
         let value = item.get(key).or_else(|| defaults.iter().find(|(name, _)| name == key).map(|(_, value)| value));
         // A key field that is neither there nor defaulted is left out: the item is another one than if it were set.

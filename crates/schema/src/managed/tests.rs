@@ -410,3 +410,20 @@ fn objects_without_metadata_are_left_alone() {
     update(sample.job(), &json!({}), &mut object, &manager, &Set::new());
     assert_eq!(object["metadata"]["managedFields"][0]["manager"], "unknown");
 }
+
+#[test]
+fn a_new_objects_managed_fields_as_text_are_those_that_would_be_put_into_it() {
+    let object = json!({"apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "a", "labels": {"a<b": "c", "q\"\u{1}\u{2028}": "d"}, "finalizers": ["x/y"]},
+        "spec": {"parallelism": 2, "template": {"spec": {"containers": [{"name": "b\\n", "image": "i",
+            "ports": [{"containerPort": 80}]}, {"name": "a"}]}}}});
+    let at = crate::builtin::kind("batch", "v1", "Job").unwrap();
+    let manager =
+        Manager { name: "a \"manager\"", subresource: "", api_version: "batch/v1", now: Timestamp::UNIX_EPOCH };
+    let reset = Set::fields(&[&["status"]]);
+    let mut with = object.clone();
+    update(at, &json!({}), &mut with, &manager, &reset);
+    let text = of_new(at, &object, &manager, &reset).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), with["metadata"]["managedFields"]);
+    assert_eq!(of_new(at, &json!({"metadata": {"name": "a"}}), &manager, &reset), None);
+}

@@ -147,11 +147,23 @@ fn describe(outer: &str, own: &str, field: &str) -> Option<String> {
     text(outer).or_else(|| text(common)).map(unescape)
 }
 
+/// kube-openapi ends the description of an enum with its values. What it says about some of them is not among our facts.
+fn with_values(mut text: String, values: Option<&Value>) -> String {
+    let Some(values) = values.and_then(Value::as_array) else { return text };
+    text.push_str("\n\nPossible enum values:");
+    for value in values {
+        text.push_str(&format!("\n - `{value}`"));
+    }
+    text
+}
+
 fn property(dialect: Dialect, line: &FieldLine, description: Option<String>) -> Value {
     let mut schema = of_type(dialect, line.ty, Some(&line.attributes));
     let mut extra = Map::new();
+    let values = line.attributes.json("enum");
+    let description = description.map(|text| with_values(text, values.as_ref()));
     extra.extend(description.map(|text| ("description".to_owned(), text.into())));
-    extra.extend(line.attributes.json("enum").map(|values| ("enum".to_owned(), values)));
+    extra.extend(values.map(|values| ("enum".to_owned(), values)));
     if dialect == Dialect::V3 {
         extra.extend(line.attributes.json("default").map(|value| ("default".to_owned(), value)));
     }

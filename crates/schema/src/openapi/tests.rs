@@ -31,6 +31,8 @@ fn explain_finds_the_kind_by_path_and_then_its_definition() {
     assert_eq!(spec["parallelism"]["type"], "integer");
     assert!(spec["parallelism"]["description"].as_str().unwrap().len() > 20);
     assert_eq!(spec["completionMode"]["enum"], json!(["Indexed", "NonIndexed"]));
+    let description = spec["completionMode"]["description"].as_str().unwrap();
+    assert!(description.ends_with("\n\nPossible enum values:\n - `\"Indexed\"`\n - `\"NonIndexed\"`"), "{description}");
 }
 
 #[test]

@@ -14,6 +14,8 @@ mod fieldpath;
 mod formats;
 mod lists;
 mod lower;
+#[cfg(test)]
+mod native_tests;
 mod openapi;
 mod parse;
 mod prune;

@@ -87,6 +87,8 @@ struct Compiled {
     /// How deeply its loops nest.
     loops: u32,
     field_path: Option<Path>,
+    /// The same in code, for rules of kinds that are written often.
+    native: Option<usher_api::kueue::Native>,
 }
 
 impl Rule {
@@ -210,6 +212,7 @@ fn compile_rule(
     Some(Compiled {
         loops: values::loops(&program),
         field_path: field_path.and_then(|p| fieldpath::resolve(p, props, true).ok()).map(|(path, _)| path),
+        native: usher_api::kueue::native(&rule.rule),
         program,
         message,
         uses_old,
@@ -376,6 +379,12 @@ impl Walk<'_> {
         let compiled = rule.compiled.as_ref()?;
         let optional = rule.optional_old_self == Some(true);
         if compiled.uses_old && old.is_none() && !optional {
+            return None;
+        }
+        if let Some(holds) = compiled.native.and_then(|native| native(value, old)) {
+            if !holds {
+                self.failed(rule, compiled, props, value, old, ratchet, resource, at);
+            }
             return None;
         }
         let mut reader = values::Reader { widest: 0, unordered: compiled.uses_old };

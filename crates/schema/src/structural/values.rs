@@ -290,7 +290,7 @@ fn duration(s: &str) -> Option<Cel> {
 }
 
 /// Some order of JSON values, the same for equal ones.
-fn compare(a: &Value, b: &Value) -> Ordering {
+pub(super) fn compare(a: &Value, b: &Value) -> Ordering {
     match (a, b) {
         (Value::String(a), Value::String(b)) => a.cmp(b),
         _ => a.to_string().cmp(&b.to_string()),

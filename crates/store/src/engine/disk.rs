@@ -32,7 +32,7 @@ const META_FORMAT: &str = "format";
 const META_COMPACTED: &str = "compacted";
 
 /// Everything is read once, at open; a larger cache would hold a second copy of what the store has in memory.
-const CACHE_BYTES: usize = 32 << 20;
+const CACHE_BYTES: usize = 16 << 20;
 
 pub struct Disk {
     path: PathBuf,

@@ -7,6 +7,10 @@
 // Every test target compiles this file for itself and uses a part of it.
 #![allow(dead_code)]
 
+pub mod wire;
+
+pub mod machine;
+
 use std::{
     ffi::OsStr,
     fs::{self, File},
@@ -79,8 +83,9 @@ pub struct Usher {
 }
 
 impl Usher {
+    /// Without this machine as a node: what it is compared with has none either.
     pub fn start() -> Usher {
-        Usher::start_with(&[])
+        Usher::start_with(&["--node=false", "--controllers", &CONTROLLERS.join(",")])
     }
 
     pub fn start_with(flags: &[&str]) -> Usher {
@@ -109,6 +114,22 @@ impl Usher {
 
     pub fn data_dir(&self) -> PathBuf {
         self.dir.path().join("data")
+    }
+
+    pub fn signal(&self, name: &str) {
+        signal(name, self.child.id());
+    }
+
+    /// The exit code, once it has ended by itself.
+    pub fn wait(&mut self) -> Option<i32> {
+        self.child.wait().expect("wait for usher").code()
+    }
+
+    #[cfg(target_os = "linux")]
+    pub fn rss_bytes(&self) -> usize {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("read its status");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
+        line.split_whitespace().nth(1).and_then(|kb| kb.parse::<usize>().ok()).expect("a number") * 1024
     }
 }
 
@@ -229,6 +250,11 @@ impl Shell {
 
     pub fn run(&self, dir: &str, script: &str) -> Finished {
         run(self.command(dir, script), Duration::from_secs(60))
+    }
+
+    /// For what is much to do, on a machine that may be busy.
+    pub fn run_long(&self, dir: &str, script: &str) -> Finished {
+        run(self.command(dir, script), Duration::from_secs(300))
     }
 }
 

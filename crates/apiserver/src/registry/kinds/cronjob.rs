@@ -3,11 +3,11 @@
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, CronJobSpec, CronJobStatus, JobSpec};
 use serde_json::Value;
+use usher_api::cron::{Schedule, load_zone};
 use usher_schema::field::{Errors, Path};
 
 use super::at::At;
 use super::common::{default_text, json, list, optional_not_negative, required_one_of, text};
-use super::cron_schedule;
 use super::job::{self, spec as job_spec};
 use super::selector;
 use crate::registry::kind::{Column, Cx, Kind, Resource};
@@ -161,7 +161,7 @@ fn validate_schedule(spec: &CronJobSpec, had_zone: bool, at: &At, errors: &mut E
     if schedule.is_empty() {
         return errors.required(&at.path(), "");
     }
-    if let Err(why) = cron_schedule::parse(schedule) {
+    if let Err(why) = Schedule::parse(schedule) {
         errors.invalid(&at.path(), schedule, why);
     }
     let detail = match (schedule.contains("TZ"), had_zone) {
@@ -190,8 +190,8 @@ fn validate_zone(zone: &str, at: &At, errors: &mut Errors) {
         let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
         errors.invalid(&at.path(), zone, detail);
     }
-    if !cron_schedule::is_zone(zone) {
-        errors.invalid(&at.path(), zone, format!("unknown time zone {zone}"));
+    if let Err(why) = load_zone(zone) {
+        errors.invalid(&at.path(), zone, why);
     }
 }
 

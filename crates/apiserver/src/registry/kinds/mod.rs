@@ -3,7 +3,6 @@
 pub mod at;
 pub mod common;
 pub mod config_map;
-pub mod cron_schedule;
 pub mod cronjob;
 pub mod custom_resource_definition;
 mod describe;
@@ -18,6 +17,7 @@ pub mod node;
 pub mod persistent_volume_claim;
 pub mod pod;
 pub mod pod_template;
+pub mod pod_templates;
 pub mod priority_class;
 pub mod rbac;
 pub mod resource_quota;
@@ -61,6 +61,7 @@ pub fn register<V: Visitor>(visitor: &mut V) {
     visitor.kind(custom_resource_definition::CustomResourceDefinitions);
     visitor.kind(persistent_volume_claim::PersistentVolumeClaims);
     visitor.kind(pod::Pods);
+    visitor.kind(pod_templates::PodTemplates);
     visitor.kind(job::Jobs);
     visitor.kind(cronjob::CronJobs);
 }

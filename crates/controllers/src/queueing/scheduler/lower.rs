@@ -89,8 +89,8 @@ impl Dictionary {
             groups: spec.resource_groups.iter().map(|group| self.group(group)).collect(),
             quotas: self.quotas(&spec.resource_groups),
             strategy: match spec.queueing_strategy {
-                QueueingStrategy::StrictFIFO => sched::Strategy::StrictFifo,
-                QueueingStrategy::BestEffortFIFO => sched::Strategy::BestEffortFifo,
+                QueueingStrategy::StrictFIFO => sched::Queueing::StrictFifo,
+                QueueingStrategy::BestEffortFIFO => sched::Queueing::BestEffortFifo,
             },
             stop: stop(spec.stop_policy),
             preemption: sched::Preemption {

@@ -51,9 +51,24 @@ pub struct Write {
 
 #[derive(Default)]
 pub struct Correlator {
+    names: Names,
     similar: Recent<Similar>,
     seen: Recent<Seen>,
     allowance: Recent<Allowance>,
+}
+
+/// Names end in the time, as client-go's do; but where time stands still they must not be the same.
+#[derive(Default)]
+struct Names {
+    salt: i128,
+    last: i128,
+}
+
+impl Names {
+    fn next(&mut self, about: &str, now: Timestamp) -> String {
+        self.last = (now.as_nanosecond() + self.salt).max(self.last + 1);
+        format!("{about}.{:x}", self.last)
+    }
 }
 
 struct Similar {
@@ -73,6 +88,12 @@ struct Allowance {
 }
 
 impl Correlator {
+    /// For the events of one component, whose names then differ from those of the others at the same instant.
+    pub fn of(component: &str) -> Correlator {
+        let salt = component.bytes().fold(0i128, |salt, byte| (salt * 31 + i128::from(byte)) % 997);
+        Correlator { names: Names { salt, last: 0 }, ..Correlator::default() }
+    }
+
     /// What to write for `note`, or nothing where it would be too much.
     pub fn admit(&mut self, mut note: Note, now: Timestamp) -> Option<Write> {
         let about = about_key(&note);
@@ -84,7 +105,8 @@ impl Correlator {
             }
             false => format!("{kind}\0{}", note.message),
         };
-        let name = || format!("{}.{:x}", note.about.name.as_deref().unwrap_or_default(), now.as_nanosecond());
+        let names = &mut self.names;
+        let mut name = || names.next(note.about.name.as_deref().unwrap_or_default(), now);
         let seen = self.seen.entry(key, || Seen { name: name(), count: 0, first: now });
         seen.count += 1;
         let (name, count, first) = (seen.name.clone(), seen.count, seen.first);
@@ -169,6 +191,14 @@ impl<T> Recent<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_one_instant_have_names_of_their_own() {
+        let (mut jobs, mut pods) = (Correlator::of("job-controller"), Correlator::of("default-scheduler"));
+        let name = |from: &mut Correlator, message: &str| from.admit(note("x", message), at(0)).unwrap().name;
+        let names = [name(&mut jobs, "a"), name(&mut jobs, "b"), name(&mut pods, "a"), name(&mut pods, "b")];
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), 4, "{names:?}");
+    }
 
     fn at(secs: i64) -> Timestamp {
         Timestamp::from_second(1_700_000_000 + secs).unwrap()
