@@ -11,6 +11,7 @@ pub mod job;
 pub mod namespaces;
 pub mod node_lifecycle;
 pub mod placement;
+pub mod queueing;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
@@ -37,6 +38,8 @@ pub struct Options {
     /// The certificate authority to publish in every namespace, in PEM.
     pub root_ca: Option<String>,
     pub cluster_roles: bool,
+    /// Jobs in queues. Off until the whole way of a queued Job is there.
+    pub queueing: Option<queueing::Policy>,
     /// Pending pods are bound to nodes.
     pub placement: bool,
     /// Nodes that fall silent or go away, and the pods on them.
@@ -65,6 +68,7 @@ impl Default for Options {
             service_accounts: true,
             root_ca: None,
             cluster_roles: true,
+            queueing: None,
             placement: true,
             node_lifecycle: true,
             cronjob: Some(cronjob::Policy::default()),
@@ -117,6 +121,9 @@ impl Controllers {
         }
         if let Some(root_ca) = options.root_ca {
             service_accounts::start_root_ca(client.clone(), root_ca, &watches, &tasks, metrics);
+        }
+        if let Some(policy) = &options.queueing {
+            queueing::start(&client, &clock, policy, &watches, &tasks, metrics);
         }
         if let Some(job) = options.job {
             job::start(client.clone(), clock.clone(), job, &options.job_metrics, &watches, &tasks, metrics);

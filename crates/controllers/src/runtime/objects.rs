@@ -120,17 +120,17 @@ pub fn is_already_exists(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.reason == "AlreadyExists")
 }
 
+/// Refused by validation: the object as it would be, or the change itself.
+pub fn is_invalid(error: &kube::Error) -> bool {
+    code(error) == Some(422)
+}
+
 pub fn is_unsupported_media_type(error: &kube::Error) -> bool {
     code(error) == Some(415)
 }
 
 pub fn is_method_not_supported(error: &kube::Error) -> bool {
     code(error) == Some(405)
-}
-
-/// The object would break a rule of its kind.
-pub fn is_invalid(error: &kube::Error) -> bool {
-    code(error) == Some(422)
 }
 
 /// The resource version asked for is no longer kept.

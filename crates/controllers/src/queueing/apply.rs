@@ -1,0 +1,428 @@
+//! Carries out what [`decide`](super::decide) says about the jobs of one kind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::Request;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use usher_api::kueue::keys::{self, label};
+use usher_api::kueue::workload::PriorityClassRef;
+use usher_api::kueue::{ResourceFlavor, Workload, WorkloadPriorityClass};
+use usher_env::Clock;
+
+use super::decide::{Change, Observed, Policy, Priority, Step, decide, prebuilt_name, queue_name};
+use super::kind::JobKind;
+use super::merge_patch;
+use crate::runtime::objects::{is_already_exists, is_conflict, is_invalid, is_not_found};
+use crate::runtime::{
+    GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
+};
+
+const WORKERS: usize = 8;
+
+/// Where the kinds that queueing reads are.
+pub(super) fn kueue(plural: &str) -> GroupResource {
+    GroupResource::new("kueue.x-k8s.io", plural)
+}
+
+pub(super) struct Jobs<J> {
+    client: Client,
+    clock: Clock,
+    policy: Policy,
+    watches: Watches,
+    recorder: Recorder,
+    jobs: Store<J>,
+    workloads: Store<Workload>,
+    /// By the uid of the object that controls them.
+    owned: Index<Workload>,
+    /// By the flavors they are admitted on.
+    on_flavor: Index<Workload>,
+    flavors: Store<ResourceFlavor>,
+    classes: Store<WorkloadPriorityClass>,
+    pod_classes: Store<PriorityClass>,
+    /// The newest revisions this wrote, job by job: nothing is decided on caches that are older.
+    wrote: Mutex<BTreeMap<Key, Wrote>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Wrote {
+    job: u64,
+    workload: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    #[error("cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// Starts the controller of one kind of jobs.
+pub(super) fn start<J: JobKind>(
+    client: &Client,
+    clock: &Clock,
+    policy: &Policy,
+    watches: &Watches,
+    tasks: &Tasks,
+    metrics: &QueueMetrics,
+) {
+    let component = format!("{}/{}-kueue-controller", J::resource().group, J::KIND.to_lowercase());
+    let workloads: Store<Workload> = watches.view(&kueue("workloads"));
+    let jobs = Arc::new(Jobs::<J> {
+        client: client.clone(),
+        clock: clock.clone(),
+        policy: policy.clone(),
+        watches: watches.clone(),
+        recorder: Recorder::new(client, clock, &component, tasks),
+        jobs: watches.view(&J::resource()),
+        owned: workloads.index(|w| controller_uid(w).into_iter().collect()),
+        on_flavor: workloads.index(assigned_flavors),
+        workloads,
+        flavors: watches.view(&kueue("resourceflavors")),
+        classes: watches.view(&kueue("workloadpriorityclasses")),
+        pod_classes: watches.view(&GroupResource::new("scheduling.k8s.io", "priorityclasses")),
+        wrote: Mutex::default(),
+    });
+    let queue: WorkQueue<Key> = WorkQueue::new(&J::KIND.to_lowercase(), metrics);
+    let mut signals = watches.subscribe(|resource| {
+        resource.id == J::resource()
+            || ["workloads", "resourceflavors", "workloadpriorityclasses"].iter().any(|p| resource.id == kueue(p))
+            || resource.id.is("scheduling.k8s.io", "priorityclasses")
+    });
+    let worker = jobs.clone();
+    queue.run(WORKERS, tasks, move |key| {
+        let jobs = worker.clone();
+        async move { jobs.sync(&key).await }
+    });
+    tasks.spawn(async move {
+        while let Some(signal) = signals.recv().await {
+            for key in jobs.concerned(&signal) {
+                queue.add(key);
+            }
+        }
+    });
+}
+
+fn controller_uid(workload: &Workload) -> Option<Arc<str>> {
+    let owners = workload.metadata.owner_references.iter().flatten();
+    owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
+}
+
+fn assigned_flavors(workload: &Workload) -> Vec<Arc<str>> {
+    let assignments = workload.status.admission.iter().flat_map(|a| &a.pod_set_assignments);
+    let mut names: Vec<Arc<str>> =
+        assignments.flat_map(|a| a.flavors.values()).map(|name| name.as_str().into()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+impl<J: JobKind> Jobs<J> {
+    /// The jobs that a change may matter to.
+    fn concerned(&self, signal: &Signal) -> Vec<Key> {
+        match signal {
+            Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) => {
+                if resource.id == J::resource() {
+                    vec![meta.key()]
+                } else if resource.id == kueue("workloads") {
+                    self.job_of(meta)
+                } else if resource.id == kueue("resourceflavors") {
+                    self.on_flavor.get(&meta.name).iter().flat_map(|w| self.owner_of(w)).collect()
+                } else {
+                    // A class came, or changed: whoever names one looks again.
+                    self.jobs.all().into_iter().map(|(key, _)| key).collect()
+                }
+            }
+            Signal::Synced(resource) if resource.id == J::resource() || resource.id == kueue("workloads") => {
+                self.jobs.all().into_iter().map(|(key, _)| key).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The job that a Workload belongs to, or that names it as made beforehand.
+    fn job_of(&self, workload: &Meta) -> Vec<Key> {
+        let owner = workload.owner_references.iter().find(|o| o.controller == Some(true));
+        if let Some(owner) = owner {
+            let is_ours = &*owner.kind == J::KIND && &*owner.api_version == J::API_VERSION;
+            return is_ours.then(|| Key::new(&workload.namespace, &owner.name)).into_iter().collect();
+        }
+        let names_it = |(key, job): (Key, Arc<J>)| {
+            (key.namespace == workload.namespace && prebuilt_name(&*job) == Some(&*workload.name)).then_some(key)
+        };
+        self.jobs.all().into_iter().filter_map(names_it).collect()
+    }
+
+    fn owner_of(&self, workload: &Workload) -> Option<Key> {
+        let owner = workload.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true))?;
+        let is_ours = owner.kind == J::KIND && owner.api_version == J::API_VERSION;
+        is_ours.then(|| Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), &owner.name))
+    }
+
+    async fn sync(&self, key: &Key) -> Result<Outcome, Error> {
+        let Some(job) = self.jobs.get(key) else {
+            self.wrote.lock().remove(key);
+            return Ok(Outcome::Settled);
+        };
+        if queue_name(&*job).is_none() || !self.is_fresh(key) {
+            // Not ours; or the caches do not show our last write yet, and its event will bring us back.
+            return Ok(Outcome::Settled);
+        }
+        let step = self.decide(key, &*job);
+        self.carry_out(key, &job, step).await?;
+        Ok(Outcome::Settled)
+    }
+
+    fn decide(&self, key: &Key, job: &J) -> Step<J> {
+        let workloads = self.workloads_of(key, job);
+        let priority = self.priority(job, &workloads);
+        let flavors = |name: &str| self.flavors.get(&Key::new("", name));
+        let seen = Observed {
+            job,
+            workloads: &workloads,
+            flavors: &flavors,
+            priority: priority.as_ref().ok(),
+            policy: &self.policy,
+        };
+        let step = decide(&seen, self.clock.now());
+        if let (Step::Nothing, Err(class)) = (&step, &priority) {
+            let message = format!("WorkloadPriorityClass {class:?} not found");
+            self.recorder.warning(reference(job), "WorkloadPriorityClassNotFound", message);
+        }
+        step
+    }
+
+    fn is_fresh(&self, key: &Key) -> bool {
+        let Some(wrote) = self.wrote.lock().get(key).copied() else { return true };
+        wrote.job <= self.watches.seen(&J::resource()) && wrote.workload <= self.watches.seen(&kueue("workloads"))
+    }
+
+    fn workloads_of(&self, key: &Key, job: &J) -> Vec<Arc<Workload>> {
+        if let Some(name) = prebuilt_name(job) {
+            return self.workloads.get(&Key::new(&key.namespace, name)).into_iter().collect();
+        }
+        let mut owned = self.owned.get(job.metadata().uid.as_deref().unwrap_or_default());
+        owned.sort_by(|a, b| {
+            let age = |w: &Workload| w.metadata.creation_timestamp.as_ref().map(|t| t.0);
+            (age(a), &a.metadata.name).cmp(&(age(b), &b.metadata.name))
+        });
+        owned
+    }
+
+    /// The priority a job's classes give it; the name of its class if that does not exist.
+    fn priority(&self, job: &J, workloads: &[Arc<Workload>]) -> Result<Priority, String> {
+        let labels = job.metadata().labels.as_ref();
+        if let Some(name) = labels.and_then(|l| l.get(label::PRIORITY_CLASS)).filter(|name| !name.is_empty()) {
+            let class = self.classes.get(&Key::new("", name)).ok_or_else(|| name.clone())?;
+            return Ok(Priority { class: Some(PriorityClassRef::workload(name)), value: class.value });
+        }
+        let sets = workloads.first().map_or_else(|| job.pod_sets(), |w| w.spec.pod_sets.clone());
+        let named = sets.iter().filter_map(|set| set.template.spec.as_ref()?.priority_class_name.clone());
+        match named.into_iter().find(|name| !name.is_empty()) {
+            Some(name) => {
+                let class = self.pod_classes.get(&Key::new("", &name));
+                let value = class.and_then(|class| class.value).unwrap_or(0);
+                Ok(Priority { class: Some(PriorityClassRef::pod(&name)), value })
+            }
+            None => Ok(self.default_priority()),
+        }
+    }
+
+    fn default_priority(&self) -> Priority {
+        let all = self.pod_classes.all();
+        let default = all.iter().find(|(_, class)| class.global_default == Some(true));
+        default.map_or_else(Priority::default, |(key, class)| Priority {
+            class: Some(PriorityClassRef::pod(&key.name)),
+            value: class.value.unwrap_or(0),
+        })
+    }
+
+    async fn carry_out(&self, key: &Key, job: &J, step: Step<J>) -> Result<(), Error> {
+        let about = reference(job);
+        let wrote = match step {
+            Step::Nothing => return Ok(()),
+            Step::Create(workload) => self.create(about, key, &workload).await?,
+            Step::Job { to, change } => self.write_job(about, key, job, &to, &change).await?,
+            Step::Spec { of, to, change } => {
+                let mut patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version}});
+                if change == Change::Adopted {
+                    patch["metadata"]["ownerReferences"] = json!([owner::<J>(job)]);
+                    patch["metadata"]["labels"] = json!({label::JOB_UID: job.metadata().uid});
+                } else if let Some(spec) =
+                    merge_patch::diff(&serde_json::to_value(&of.spec)?, &serde_json::to_value(&*to)?)
+                {
+                    patch["spec"] = spec;
+                }
+                let done = self.write_workload(key, &of, &patch, "").await?;
+                self.tell_spec(about, &of, &change, done);
+                done
+            }
+            Step::Status { of, to, change } => {
+                let diff = merge_patch::diff(&serde_json::to_value(&of.status)?, &serde_json::to_value(&*to)?);
+                let Some(status) = diff else { return Ok(()) };
+                let patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version}, "status": status});
+                let done = self.write_workload(key, &of, &patch, "status").await?;
+                if change == Change::Finished && done.is_some() {
+                    let message = format!("Workload '{}' is declared finished", place(&of));
+                    self.recorder.normal(about, "FinishedWorkload", message);
+                }
+                done
+            }
+            Step::Delete { of } => {
+                self.delete(&of).await?;
+                self.recorder.normal(
+                    about,
+                    "DeletedWorkload",
+                    format!("Deleted not matching Workload: {}", place(&of)),
+                );
+                None
+            }
+            Step::LetGo { of } => {
+                let left: Vec<&String> =
+                    of.metadata.finalizers.iter().flatten().filter(|f| *f != keys::RESOURCE_IN_USE).collect();
+                let patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version, "finalizers": left}});
+                self.write_workload(key, &of, &patch, "").await?
+            }
+        };
+        if let Some(wrote) = wrote {
+            let mut all = self.wrote.lock();
+            let known = all.entry(key.clone()).or_default();
+            (known.job, known.workload) = (known.job.max(wrote.job), known.workload.max(wrote.workload));
+        }
+        Ok(())
+    }
+
+    async fn create(&self, about: ObjectReference, key: &Key, workload: &Workload) -> Result<Option<Wrote>, Error> {
+        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
+        match api.create(&Default::default(), workload).await {
+            Ok(made) => {
+                self.recorder.normal(about, "CreatedWorkload", format!("Created Workload: {}", place(&made)));
+                Ok(Some(Wrote { workload: revision(made.metadata.resource_version.as_deref()), ..Wrote::default() }))
+            }
+            // Made before a restart; the watch will show it.
+            Err(error) if is_already_exists(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The difference, in one PATCH that holds only for the job as it was seen.
+    async fn write_job(
+        &self,
+        about: ObjectReference,
+        key: &Key,
+        from: &J,
+        to: &J,
+        change: &Change,
+    ) -> Result<Option<Wrote>, Error> {
+        let diff = merge_patch::diff(&serde_json::to_value(from)?, &serde_json::to_value(to)?);
+        let Some(mut patch) = diff else { return Ok(None) };
+        let meta = from.metadata();
+        patch["metadata"]["uid"] = json!(meta.uid);
+        patch["metadata"]["resourceVersion"] = json!(meta.resource_version);
+        let path = format!("/apis/{}/namespaces/{}/{}", J::API_VERSION, key.namespace, J::resource().plural);
+        let request = Request::new(path).patch(&key.name, &PatchParams::default(), &Patch::Merge(&patch));
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match self.client.request::<Value>(request).await {
+            Ok(stored) => {
+                match change {
+                    Change::Started { queue } => {
+                        self.recorder.normal(about, "Started", format!("Admitted by clusterQueue {queue}"));
+                    }
+                    Change::Stopped { message } => self.recorder.normal(about, "Stopped", message.clone()),
+                    _ => {}
+                }
+                let version = stored.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                Ok(Some(Wrote { job: revision(version), ..Wrote::default() }))
+            }
+            // Someone was faster, or it is gone: what happened brings us back here.
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            // The template is not open yet: the write that opens it will bring us back.
+            Err(error) if is_invalid(&error) && *change == Change::Restored => {
+                tracing::debug!(?key, %error, "the template cannot be restored yet");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn write_workload(
+        &self,
+        key: &Key,
+        of: &Workload,
+        patch: &Value,
+        subresource: &str,
+    ) -> Result<Option<Wrote>, Error> {
+        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
+        let name = of.metadata.name.as_deref().unwrap_or_default();
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let written = match subresource {
+            "" => api.patch_metadata(name, &params, &patch).await.map(|o| o.metadata),
+            _ => api.patch_status(name, &params, &patch).await.map(|o| o.metadata),
+        };
+        match written {
+            Ok(meta) => Ok(Some(Wrote { workload: revision(meta.resource_version.as_deref()), ..Wrote::default() })),
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn delete(&self, of: &Workload) -> Result<(), Error> {
+        let api =
+            Api::<Workload>::namespaced(self.client.clone(), of.metadata.namespace.as_deref().unwrap_or_default());
+        let only = Preconditions { uid: of.metadata.uid.clone(), resource_version: None };
+        let how = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
+        match api.delete(of.metadata.name.as_deref().unwrap_or_default(), &how).await {
+            Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell_spec(&self, about: ObjectReference, of: &Workload, change: &Change, done: Option<Wrote>) {
+        if done.is_none() {
+            return;
+        }
+        let message = match change {
+            Change::Resized => format!("Updated not matching Workload for suspended job: {}", place(of)),
+            Change::PriorityChanged => format!("Updated workload priority class: {}", place(of)),
+            Change::QueueChanged => format!("Moved Workload to the job's new queue: {}", place(of)),
+            Change::Returned => format!("Queued again because the job was unsuspended: {}", place(of)),
+            _ => return,
+        };
+        self.recorder.normal(about, "UpdatedWorkload", message);
+    }
+}
+
+fn owner<J: JobKind>(job: &J) -> Value {
+    let meta = job.metadata();
+    json!({"apiVersion": J::API_VERSION, "kind": J::KIND, "name": meta.name, "uid": meta.uid, "controller": true,
+        "blockOwnerDeletion": true})
+}
+
+fn reference<J: JobKind>(job: &J) -> ObjectReference {
+    let meta = job.metadata();
+    ObjectReference {
+        api_version: Some(J::API_VERSION.to_owned()),
+        kind: Some(J::KIND.to_owned()),
+        namespace: meta.namespace.clone(),
+        name: meta.name.clone(),
+        uid: meta.uid.clone(),
+        resource_version: meta.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+fn place(workload: &Workload) -> String {
+    let meta = &workload.metadata;
+    format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+/// A revision that cannot be compared is not waited for.
+fn revision(text: Option<&str>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or(0)
+}

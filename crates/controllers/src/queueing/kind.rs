@@ -1,0 +1,45 @@
+//! What queueing needs to know about a kind of job. A kind is one file that implements [`JobKind`]; nothing else in
+//! queueing looks into a job.
+//!
+//! All of it is pure: a kind says what an object is, and what it is to become. What is sent is the difference.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use usher_api::kueue::workload::PodSet;
+use usher_api::kueue::workload_status::ReclaimablePod;
+
+use super::addition::{Addition, AdditionError};
+use crate::runtime::GroupResource;
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    pub succeeded: bool,
+    pub message: String,
+}
+
+pub trait JobKind: Serialize + DeserializeOwned + Clone + Send + Sync + 'static {
+    const API_VERSION: &'static str;
+    const KIND: &'static str;
+
+    fn resource() -> GroupResource;
+    fn metadata(&self) -> &ObjectMeta;
+    fn metadata_mut(&mut self) -> &mut ObjectMeta;
+
+    /// Whether it is asked to run no pods.
+    fn is_suspended(&self) -> bool;
+    fn set_suspended(&mut self, suspended: bool);
+    /// Whether pods of it may still be running, terminating ones included.
+    fn has_pods(&self) -> bool;
+    fn end(&self) -> Option<End>;
+    /// The pods it asks for, as a Workload shows them: without what its own controller puts in.
+    fn pod_sets(&self) -> Vec<PodSet>;
+    /// Pods that will not be needed again.
+    fn reclaimable(&self) -> Vec<ReclaimablePod>;
+    fn are_pods_ready(&self) -> bool;
+    /// Makes its pods what they are to be once admitted, as many as were admitted.
+    fn add(&mut self, additions: &[Addition]) -> Result<(), AdditionError>;
+    /// Makes its pods what they were before, as its Workload remembers them.
+    fn restore(&mut self, pod_sets: &[PodSet]);
+}

@@ -1,0 +1,3 @@
+//! The kinds of jobs that can be queued.
+
+mod job;

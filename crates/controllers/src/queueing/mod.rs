@@ -1,0 +1,38 @@
+//! Jobs in queues: a job that names a LocalQueue is represented by a Workload, starts when that is admitted, and stops when
+//! that is evicted.
+//!
+//! Start reading in [`decide`], which says what is to be done about one job; [`kind`] is all that it knows about kinds of
+//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`].
+
+pub mod addition;
+mod apply;
+pub mod decide;
+pub mod kind;
+pub mod kinds;
+mod merge_patch;
+pub mod scheduler;
+pub mod shape;
+pub mod transition;
+
+#[cfg(test)]
+mod tests;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::Client;
+use usher_env::Clock;
+
+use crate::runtime::{QueueMetrics, Tasks, Watches};
+pub use decide::Policy;
+
+/// Starts the scheduler and the controllers of every kind of job that can be queued.
+pub(crate) fn start(
+    client: &Client,
+    clock: &Clock,
+    policy: &Policy,
+    watches: &Watches,
+    tasks: &Tasks,
+    metrics: &QueueMetrics,
+) {
+    scheduler::run::start(client, clock, watches, tasks);
+    apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
+}

@@ -1,0 +1,259 @@
+//! Watches, plans, writes. Decisions are made as fast as changes come; writes go out beside them and never hold up the
+//! next plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::{Semaphore, mpsc};
+use usher_api::kueue::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
+use usher_env::Clock;
+use usher_sched::model::{Time, WorkloadId};
+
+use super::book::Book;
+use super::write::{Kind, Write, writes};
+use crate::queueing::apply::kueue;
+use crate::queueing::merge_patch;
+use crate::runtime::events::Severity;
+use crate::runtime::{GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
+
+/// Writes under way at once.
+const CONCURRENT: usize = 64;
+/// Changes taken in before a plan is made, at most: many together are planned once.
+const BATCH: usize = 4096;
+
+pub(crate) struct Views {
+    queues: Store<ClusterQueue>,
+    locals: Store<LocalQueue>,
+    cohorts: Store<Cohort>,
+    flavors: Store<ResourceFlavor>,
+    checks: Store<AdmissionCheck>,
+    workloads: Store<Workload>,
+    namespaces: Store<Namespace>,
+}
+
+/// How a write ended.
+struct Written {
+    workload: WorkloadId,
+    uid: String,
+    kind: Kind,
+    /// The object as it is now; None: refused.
+    now: Option<Arc<Workload>>,
+}
+
+pub(crate) fn start(client: &Client, clock: &Clock, watches: &Watches, tasks: &Tasks) {
+    let views = Views {
+        queues: watches.view(&kueue("clusterqueues")),
+        locals: watches.view(&kueue("localqueues")),
+        cohorts: watches.view(&kueue("cohorts")),
+        flavors: watches.view(&kueue("resourceflavors")),
+        checks: watches.view(&kueue("admissionchecks")),
+        workloads: watches.view(&kueue("workloads")),
+        namespaces: watches.view(&namespaces()),
+    };
+    let signals = watches.subscribe(|resource| {
+        let ours = ["clusterqueues", "localqueues", "cohorts", "resourceflavors", "admissionchecks", "workloads"];
+        resource.id == namespaces() || (resource.id.group == "kueue.x-k8s.io" && ours.contains(&&*resource.id.plural))
+    });
+    let (done, results) = mpsc::unbounded_channel();
+    let run = Run {
+        client: client.clone(),
+        clock: clock.clone(),
+        recorder: Recorder::new(client, clock, "kueue-admission", tasks),
+        tasks: tasks.clone(),
+        views,
+        book: Book::default(),
+        room: Arc::new(Semaphore::new(CONCURRENT)),
+        outbox: BTreeMap::new(),
+        done,
+        settled: false,
+    };
+    tasks.spawn(run.run(signals, results));
+}
+
+fn namespaces() -> GroupResource {
+    GroupResource::new("", "namespaces")
+}
+
+struct Run {
+    client: Client,
+    clock: Clock,
+    recorder: Recorder,
+    tasks: Tasks,
+    views: Views,
+    book: Book,
+    room: Arc<Semaphore>,
+    /// Workloads that are being written, and what is to be written next: only the newest decision counts.
+    outbox: BTreeMap<WorkloadId, Option<Write>>,
+    done: mpsc::UnboundedSender<Written>,
+    /// Everything has been listed: nothing is decided before.
+    settled: bool,
+}
+
+impl Run {
+    async fn run(mut self, mut signals: Signals, mut results: mpsc::UnboundedReceiver<Written>) {
+        let mut timer: Option<Time> = None;
+        loop {
+            let wait = timer.map(|at| self.until(at));
+            tokio::select! {
+                signal = signals.recv() => match signal {
+                    Some(signal) => self.hear(signal),
+                    None => return,
+                },
+                Some(result) = results.recv() => self.finish(result),
+                () = sleep(wait) => {}
+            }
+            for _ in 0..BATCH {
+                match (signals.try_recv(), results.try_recv()) {
+                    (Err(_), Err(_)) => break,
+                    (signal, result) => {
+                        signal.into_iter().for_each(|signal| self.hear(signal));
+                        result.into_iter().for_each(|result| self.finish(result));
+                    }
+                }
+            }
+            if self.settled {
+                timer = self.plan();
+            }
+        }
+    }
+
+    fn until(&self, at: Time) -> Duration {
+        let now = self.clock.now().as_nanosecond();
+        u64::try_from(i128::from(at.0) - now).map_or(Duration::ZERO, Duration::from_nanos)
+    }
+
+    fn hear(&mut self, signal: Signal) {
+        match signal {
+            Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) => self.look(&resource, &meta.key()),
+            Signal::Settled => self.settled = true,
+            Signal::Synced(_) | Signal::Catalog(_) => {}
+        }
+    }
+
+    /// The object as the caches have it now, which may be newer than what was told.
+    fn look(&mut self, resource: &Resource, key: &crate::runtime::Key) {
+        let (book, views) = (&mut self.book, &self.views);
+        match &*resource.id.plural {
+            "clusterqueues" => book.cluster_queue(&key.name, views.queues.get(key).as_deref()),
+            "cohorts" => book.cohort(&key.name, views.cohorts.get(key).as_deref()),
+            "resourceflavors" => book.flavor(&key.name, views.flavors.get(key).as_deref()),
+            "admissionchecks" => book.check(&key.name, views.checks.get(key).as_deref()),
+            "localqueues" => book.local_queue(key, views.locals.get(key).as_deref()),
+            "namespaces" => {
+                let labels = views.namespaces.get(key).map(|ns| ns.metadata.labels.clone().unwrap_or_default());
+                book.namespace(&key.name, labels);
+            }
+            "workloads" => match views.workloads.get(key) {
+                Some(workload) => book.seen(key, &workload),
+                None => book.gone(key),
+            },
+            _ => {}
+        }
+    }
+
+    fn plan(&mut self) -> Option<Time> {
+        let now = self.clock.now();
+        let plan = self.book.plan(now);
+        for decision in &plan.decisions {
+            for write in writes(&self.book, decision, now) {
+                self.send(write);
+            }
+        }
+        plan.next_timer
+    }
+
+    fn send(&mut self, write: Write) {
+        if write.kind == Kind::Admission {
+            self.book.admitting(write.workload);
+        }
+        match self.outbox.get_mut(&write.workload) {
+            Some(next) => *next = Some(write),
+            None => {
+                self.outbox.insert(write.workload, None);
+                self.start(write);
+            }
+        }
+    }
+
+    fn start(&self, write: Write) {
+        let (client, room, done) = (self.client.clone(), self.room.clone(), self.done.clone());
+        let recorder = self.recorder.clone();
+        self.tasks.spawn(async move {
+            let _place = room.acquire_owned().await;
+            let now = put(&client, &write).await;
+            if now.is_some() {
+                let about = reference(&write.of);
+                for told in &write.told {
+                    match told.severity {
+                        Severity::Normal => recorder.normal(about.clone(), told.reason, told.message.clone()),
+                        Severity::Warning => recorder.warning(about.clone(), told.reason, told.message.clone()),
+                    }
+                }
+            }
+            let uid = write.of.metadata.uid.clone().unwrap_or_default();
+            let _ = done.send(Written { workload: write.workload, uid, kind: write.kind, now });
+        });
+    }
+
+    fn finish(&mut self, written: Written) {
+        let revision = written
+            .now
+            .as_ref()
+            .map(|now| now.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0));
+        match (written.kind, revision) {
+            (Kind::Admission, revision) => self.book.admission_written(written.workload, &written.uid, revision),
+            (Kind::Eviction, None) => self.book.eviction_refused(written.workload, &written.uid),
+            _ => {}
+        }
+        let next = self.outbox.remove(&written.workload).flatten();
+        if let Some(next) = next {
+            let next = match written.now {
+                Some(now) => rebased(next, now),
+                None => next,
+            };
+            self.outbox.insert(next.workload, None);
+            self.start(next);
+        }
+    }
+}
+
+/// The same change of a newer object. What was written in between was ours, so only its revision differs where it matters.
+fn rebased(write: Write, on: Arc<Workload>) -> Write {
+    if write.of.metadata.uid != on.metadata.uid {
+        return write;
+    }
+    Write { of: on, ..write }
+}
+
+/// Writes the difference, if the workload is still as it was seen.
+async fn put(client: &Client, write: &Write) -> Option<Arc<Workload>> {
+    let (from, to) = (serde_json::to_value(&write.of.status).ok()?, serde_json::to_value(&write.to).ok()?);
+    let Some(status) = merge_patch::diff(&from, &to) else { return Some(write.of.clone()) };
+    let meta = &write.of.metadata;
+    let api = Api::<Workload>::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
+    let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status});
+    let name = meta.name.as_deref().unwrap_or_default();
+    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+        Ok(now) => Some(Arc::new(now)),
+        Err(error) => {
+            tracing::debug!(name, %error, "a decision could not be written; it is made again");
+            None
+        }
+    }
+}
+
+fn reference(workload: &Workload) -> ObjectReference {
+    kube::Resource::object_ref(workload, &())
+}
+
+async fn sleep(wait: Option<Duration>) {
+    match wait {
+        Some(wait) => tokio::time::sleep(wait).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,126 @@
+//! What a decision means for the status of a workload, and what people are told.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use usher_api::kueue::Workload;
+use usher_api::kueue::conditions::EvictionReason;
+use usher_api::kueue::keys::label;
+use usher_api::kueue::workload_status::WorkloadStatus;
+use usher_sched::model::WorkloadId;
+use usher_sched::plan::{Decision, Eviction};
+
+use super::book::Book;
+use crate::queueing::transition::Transition;
+use crate::runtime::events::Severity;
+
+/// One write of a workload's status.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Write {
+    pub workload: WorkloadId,
+    pub of: Arc<Workload>,
+    pub to: WorkloadStatus,
+    pub kind: Kind,
+    pub told: Vec<Told>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Admission,
+    Eviction,
+    Reason,
+}
+
+/// An event about the workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub severity: Severity,
+    pub reason: &'static str,
+    pub message: String,
+}
+
+impl Told {
+    fn normal(reason: &'static str, message: String) -> Told {
+        Told { severity: Severity::Normal, reason, message }
+    }
+}
+
+/// The writes of a decision. One about a workload that is no longer known is none.
+pub fn writes(book: &Book, decision: &Decision, now: Timestamp) -> Vec<Write> {
+    match decision {
+        Decision::Admit { workload, queue, assignment, checks } => {
+            let Some(of) = book.workload(*workload) else { return Vec::new() };
+            let admission = book.words.admission(*queue, of, assignment);
+            let checks: Vec<String> =
+                checks.iter().map(|check| book.words.names.checks.name(check.0).to_owned()).collect();
+            let queue = admission.cluster_queue.clone();
+            let to = Transition::of(of, now).quota_reserved(admission, &checks).status;
+            let waited = waited_secs(of, now);
+            let mut told = vec![Told::normal(
+                "QuotaReserved",
+                format!("Quota reserved in ClusterQueue {queue}, wait time since queued was {waited}s"),
+            )];
+            if checks.is_empty() {
+                let message = format!("Admitted by ClusterQueue {queue}, wait time since reservation was 0s");
+                told.push(Told::normal("Admitted", message));
+            }
+            vec![Write { workload: *workload, of: of.clone(), to, kind: Kind::Admission, told }]
+        }
+        Decision::Preempt { workload, queue, victims, .. } => {
+            let Some(preemptor) = book.workload(*workload) else { return Vec::new() };
+            let leaving = victims.iter().filter(|victim| !victim.already_leaving);
+            let evictions = leaving.filter_map(|victim| {
+                let of = book.workload(victim.workload)?;
+                let (by, from) = (book.words.names.queues.name(queue.0), book.words.names.queues.name(victim.queue.0));
+                let message = preempted_message(preemptor, victim.why.words(), by, from);
+                let to = Transition::of(of, now).preempted(victim.why.wire(), &message).status;
+                let told = vec![Told::normal("Preempted", message)];
+                Some(Write { workload: victim.workload, of: of.clone(), to, kind: Kind::Eviction, told })
+            });
+            evictions.collect()
+        }
+        Decision::Evict { workload, why } => {
+            let Some(of) = book.workload(*workload) else { return Vec::new() };
+            let (reason, message) = match why {
+                Eviction::ClusterQueueStopped => (EvictionReason::ClusterQueueStopped, "The ClusterQueue is stopped"),
+                Eviction::LocalQueueStopped => (EvictionReason::LocalQueueStopped, "The LocalQueue is stopped"),
+            };
+            let to = Transition::of(of, now).evicted(reason, "", message).status;
+            let told = vec![Told::normal(evicted_event(reason), message.to_owned())];
+            vec![Write { workload: *workload, of: of.clone(), to, kind: Kind::Eviction, told }]
+        }
+        Decision::Wait { workload, reason } => {
+            let Some(of) = book.workload(*workload) else { return Vec::new() };
+            let shape = book.shape(*workload);
+            let message = reason.render(&shape, &book.words.names);
+            let to = Transition::of(of, now).waiting(reason.code().wire(), &message).status;
+            if to == of.status {
+                return Vec::new();
+            }
+            let told = vec![Told { severity: Severity::Warning, reason: "Pending", message }];
+            vec![Write { workload: *workload, of: of.clone(), to, kind: Kind::Reason, told }]
+        }
+    }
+}
+
+fn waited_secs(of: &Workload, now: Timestamp) -> i64 {
+    let created = of.metadata.creation_timestamp.as_ref().map_or(now, |created| created.0);
+    (now.as_second() - created.as_second()).max(0)
+}
+
+fn evicted_event(reason: EvictionReason) -> &'static str {
+    match reason {
+        EvictionReason::ClusterQueueStopped => "EvictedDueToClusterQueueStopped",
+        EvictionReason::LocalQueueStopped => "EvictedDueToLocalQueueStopped",
+        _ => "Evicted",
+    }
+}
+
+fn preempted_message(preemptor: &Workload, why: &str, by: &str, from: &str) -> String {
+    let or_unknown = |text: Option<&str>| text.filter(|t| !t.is_empty()).unwrap_or("UNKNOWN").to_owned();
+    let uid = or_unknown(preemptor.metadata.uid.as_deref());
+    let job = or_unknown(preemptor.label(label::JOB_UID));
+    format!(
+        "Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why}; preemptor path: /{by}; preemptee path: /{from}"
+    )
+}

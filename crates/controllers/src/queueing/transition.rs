@@ -1,0 +1,184 @@
+//! The changes of a Workload's status, each whole: conditions that belong together change together.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use usher_api::kueue::Workload;
+use usher_api::kueue::admission_check::CheckState;
+use usher_api::kueue::conditions::{
+    self, AdmittedReason, DeactivationCause, EvictionReason, FinishedReason, QuotaReservedReason, WorkloadCondition,
+};
+use usher_api::kueue::workload_status::{
+    Admission, AdmissionCheckState, EvictionCount, RequeueState, SchedulingStats, WorkloadStatus,
+};
+
+/// A status under change.
+pub struct Transition {
+    pub status: WorkloadStatus,
+    generation: Option<i64>,
+    now: Timestamp,
+}
+
+impl Transition {
+    pub fn of(workload: &Workload, now: Timestamp) -> Transition {
+        // Times of conditions have whole seconds.
+        let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
+        Transition { status: workload.status.clone(), generation: workload.metadata.generation, now }
+    }
+
+    fn set(&mut self, ty: WorkloadCondition, status: bool, reason: &str, message: &str) {
+        let new = conditions::condition(ty.as_str(), status, reason, message, self.generation, self.now);
+        conditions::set(&mut self.status.conditions, new);
+    }
+
+    fn is(&self, ty: WorkloadCondition) -> bool {
+        conditions::is_true(&self.status.conditions, ty.as_str())
+    }
+
+    /// It holds quota from now on; it may start once the checks are ready, at once if there are none.
+    #[must_use]
+    pub fn quota_reserved(mut self, admission: Admission, checks: &[String]) -> Self {
+        let message = format!("Quota reserved in ClusterQueue {}", admission.cluster_queue);
+        self.set(WorkloadCondition::QuotaReserved, true, QuotaReservedReason::QuotaReserved.as_str(), &message);
+        self.status.admission = Some(admission);
+        self.status.resource_requests.clear();
+        self.status.requeue_state =
+            self.status.requeue_state.take().map(|state| RequeueState { requeue_at: None, ..state });
+        for over in [WorkloadCondition::Evicted, WorkloadCondition::Preempted] {
+            if let Some(before) = conditions::find(&self.status.conditions, over.as_str()).cloned()
+                && before.status == "True"
+            {
+                let message = format!("Previously: {}", before.message);
+                self.set(over, false, QuotaReservedReason::QuotaReserved.as_str(), &message);
+            }
+        }
+        self.with_checks(checks).admission_synced()
+    }
+
+    /// Exactly these checks; those that are already there keep what they said.
+    #[must_use]
+    pub fn with_checks(mut self, checks: &[String]) -> Self {
+        let mut before = std::mem::take(&mut self.status.admission_checks);
+        self.status.admission_checks = checks
+            .iter()
+            .map(|name| match before.iter().position(|check| check.name == *name) {
+                Some(at) => before.swap_remove(at),
+                None => AdmissionCheckState {
+                    name: name.clone(),
+                    state: CheckState::Pending,
+                    last_transition_time: Some(Time(self.now)),
+                    ..AdmissionCheckState::default()
+                },
+            })
+            .collect();
+        self
+    }
+
+    /// It waits, and why.
+    #[must_use]
+    pub fn waiting(mut self, reason: &str, message: &str) -> Self {
+        self.set(WorkloadCondition::QuotaReserved, false, reason, message);
+        if conditions::find(&self.status.conditions, WorkloadCondition::Admitted.as_str()).is_some() {
+            self = self.admission_synced();
+        }
+        self
+    }
+
+    /// It makes room for another.
+    #[must_use]
+    pub fn preempted(mut self, reason: &str, message: &str) -> Self {
+        self = self.evicted(EvictionReason::Preempted, reason, message);
+        self.set(WorkloadCondition::Preempted, true, reason, message);
+        self
+    }
+
+    /// It holds no quota any longer, and waits to be looked at.
+    #[must_use]
+    pub fn quota_released(mut self, message: &str) -> Self {
+        let reason = QuotaReservedReason::PendingEvaluation.as_str();
+        self.set(WorkloadCondition::QuotaReserved, false, reason, message);
+        self.status.admission = None;
+        self.admission_synced()
+    }
+
+    /// Whether it may be looked at again, by why it was evicted.
+    #[must_use]
+    pub fn requeued(mut self, may: bool, reason: &str, message: &str) -> Self {
+        self.set(WorkloadCondition::Requeued, may, reason, message);
+        self
+    }
+
+    #[must_use]
+    pub fn finished(mut self, reason: FinishedReason, message: &str) -> Self {
+        self.set(WorkloadCondition::Finished, true, reason.as_str(), message);
+        self
+    }
+
+    /// It is to be made inactive, and why.
+    #[must_use]
+    pub fn deactivated(mut self, cause: DeactivationCause, message: &str) -> Self {
+        self.set(WorkloadCondition::DeactivationTarget, true, cause.as_str(), message);
+        self
+    }
+
+    #[must_use]
+    pub fn pods_ready(mut self, ready: bool, reason: &str, message: &str) -> Self {
+        self.set(WorkloadCondition::PodsReady, ready, reason, message);
+        self
+    }
+
+    /// It is to stop. Its quota stays booked until its pods are gone; its checks begin anew.
+    #[must_use]
+    pub fn evicted(mut self, reason: EvictionReason, underlying: &str, message: &str) -> Self {
+        if self.is(WorkloadCondition::Evicted) {
+            return self;
+        }
+        self.set(WorkloadCondition::Evicted, true, reason.as_str(), message);
+        for check in &mut self.status.admission_checks {
+            if check.state != CheckState::Pending {
+                check.state = CheckState::Pending;
+                check.last_transition_time = Some(Time(self.now));
+                check.message = "Reset to Pending after eviction. Previously: ".into();
+                check.pod_set_updates.clear();
+            }
+        }
+        self.counted(reason, underlying)
+    }
+
+    fn counted(mut self, reason: EvictionReason, underlying: &str) -> Self {
+        let stats = self.status.scheduling_stats.get_or_insert_with(SchedulingStats::default);
+        let same = |e: &&mut EvictionCount| e.reason == reason.as_str() && e.underlying_cause.0 == underlying;
+        match stats.evictions.iter_mut().find(same) {
+            Some(entry) => entry.count = entry.count.saturating_add(1),
+            None => stats.evictions.push(EvictionCount {
+                reason: reason.as_str().to_owned(),
+                underlying_cause: underlying.into(),
+                count: 1,
+            }),
+        }
+        self
+    }
+
+    /// Admitted follows from the reservation and the checks.
+    #[must_use]
+    pub fn admission_synced(mut self) -> Self {
+        let was = self.is(WorkloadCondition::Admitted);
+        let reserved = self.is(WorkloadCondition::QuotaReserved);
+        let ready = self.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
+        let (status, reason, message) = match (reserved, ready) {
+            (false, _) => (false, AdmittedReason::NoReservation, "The workload has no reservation"),
+            (true, false) => {
+                (false, AdmittedReason::UnsatisfiedAdmissionChecks, "The workload has not all checks ready")
+            }
+            (true, true) => (true, AdmittedReason::Admitted, "The workload is admitted"),
+        };
+        if was && !status {
+            let since = conditions::find(&self.status.conditions, WorkloadCondition::Admitted.as_str());
+            let ran = since.map_or(0, |c| (self.now.as_second() - c.last_transition_time.0.as_second()).max(0));
+            let ran = i32::try_from(ran).unwrap_or(i32::MAX);
+            let before = self.status.accumulated_past_execution_time_seconds.unwrap_or(0);
+            self.status.accumulated_past_execution_time_seconds = Some(before.saturating_add(ran));
+        }
+        self.set(WorkloadCondition::Admitted, status, reason.as_str(), message);
+        self
+    }
+}
