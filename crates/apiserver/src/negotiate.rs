@@ -189,9 +189,13 @@ mod tests {
     #[test]
     fn kubectl_get_asks_for_a_table_first() {
         let header = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
-        assert_eq!(accept(Some(header), false).unwrap().shape, Shape::Table);
+        let first = accept(Some(header), false).unwrap();
+        assert_eq!((first.shape, first.meta), (Shape::Table, "meta.k8s.io/v1"));
         let old = "application/json;as=Table;v=v1beta1;g=meta.k8s.io, application/json";
-        assert_eq!(accept(Some(old), false).unwrap().shape, Shape::Object);
+        let old = accept(Some(old), false).unwrap();
+        assert_eq!((old.shape, old.meta), (Shape::Table, "meta.k8s.io/v1beta1"));
+        let unknown = "application/json;as=Table;v=v2;g=meta.k8s.io, application/json";
+        assert_eq!(accept(Some(unknown), false).unwrap().shape, Shape::Object);
     }
 
     #[test]
