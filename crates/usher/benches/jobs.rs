@@ -57,8 +57,18 @@ async fn run(count: usize) {
 
     let (jobs, pods) = (Api::<Job>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client.clone()));
     let params = WatchParams::default().timeout(290);
-    let seen_jobs = jobs.watch(&params, "0").await.expect("a watch").map_ok(Seen::Job).boxed();
-    let seen_pods = pods.watch(&params, "0").await.expect("a watch").map_ok(Seen::Pod).boxed();
+    let seen_jobs = jobs
+        .watch(&params, "0")
+        .await
+        .expect("a watch")
+        .map_ok(|event| object(event).map(|job| Seen::Job(Box::new(job))))
+        .boxed();
+    let seen_pods = pods
+        .watch(&params, "0")
+        .await
+        .expect("a watch")
+        .map_ok(|event| object(event).map(|pod| Seen::Pod(Box::new(pod))))
+        .boxed();
     let started = Instant::now();
     let creating = tokio::spawn(create(jobs, count));
     let story = watch(futures::stream::select(seen_jobs, seen_pods), count, started).await;
@@ -90,8 +100,15 @@ async fn create(jobs: Api<Job>, count: usize) {
 }
 
 enum Seen {
-    Job(WatchEvent<Job>),
-    Pod(WatchEvent<Pod>),
+    Job(Box<Job>),
+    Pod(Box<Pod>),
+}
+
+fn object<K>(event: WatchEvent<K>) -> Option<K> {
+    match event {
+        WatchEvent::Added(object) | WatchEvent::Modified(object) => Some(object),
+        _ => None,
+    }
 }
 
 #[derive(Default)]
@@ -104,7 +121,7 @@ struct Story {
 }
 
 async fn watch(
-    seen: impl futures::Stream<Item = Result<Seen, kube::Error>> + Unpin,
+    seen: impl futures::Stream<Item = Result<Option<Seen>, kube::Error>> + Unpin,
     count: usize,
     started: Instant,
 ) -> Story {
@@ -116,7 +133,7 @@ async fn watch(
     let mut seen = seen;
     while complete.len() < count {
         match seen.next().await.expect("a watch that goes on").expect("an event") {
-            Seen::Pod(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
+            Some(Seen::Pod(pod)) => {
                 let name = pod.metadata.name.unwrap_or_default();
                 let labels = pod.metadata.labels.unwrap_or_default();
                 let job = labels.get("batch.kubernetes.io/job-name").cloned().unwrap_or_default();
@@ -129,7 +146,7 @@ async fn watch(
                     ends.entry(job).or_default().push(Instant::now());
                 }
             }
-            Seen::Job(WatchEvent::Added(job) | WatchEvent::Modified(job)) => {
+            Some(Seen::Job(job)) => {
                 let name = job.metadata.name.unwrap_or_default();
                 let Some(status) = job.status else { continue };
                 let uncounted =
@@ -144,7 +161,7 @@ async fn watch(
                     story.complete_after = started.elapsed();
                 }
             }
-            _ => {}
+            None => {}
         }
     }
     story.latencies.sort();
