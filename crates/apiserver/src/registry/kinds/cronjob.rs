@@ -255,6 +255,10 @@ mod tests {
                 "spec.startingDeadlineSeconds: Invalid value: -1: must be greater than or equal to 0",
             ),
             (
+                json!({"spec": {"failedJobsHistoryLimit": -1}}),
+                "spec.failedJobsHistoryLimit: Invalid value: -1: must be greater than or equal to 0",
+            ),
+            (
                 json!({"spec": {"jobTemplate": {"spec": {"manualSelector": true}}}}),
                 "spec.jobTemplate.spec.manualSelector: Unsupported value: true: supported values: \"nil\", \"false\"",
             ),
@@ -282,7 +286,20 @@ mod tests {
     fn a_cron_job_that_has_a_zone_in_its_schedule_may_keep_it() {
         let old = cron(json!({"spec": {"schedule": "TZ=UTC 0 0 * * *"}}));
         let new = cron(json!({"spec": {"schedule": "TZ=UTC 0 1 * * *"}}));
-        assert!(update_errors(&CronJobs, &Gates::default(), new, old).is_empty());
+        assert!(update_errors(&CronJobs, &Gates::default(), new.clone(), old.clone()).is_empty());
+        let both = merged(new, json!({"spec": {"timeZone": "UTC"}}));
+        let refused = update_errors(&CronJobs, &Gates::default(), both, old);
+        assert!(refused[0].ends_with("cannot use both timeZone field and TZ or CRON_TZ in schedule"), "{refused:?}");
+    }
+
+    #[test]
+    fn an_unknown_zone_that_is_stored_already_is_left_alone() {
+        let old = cron(json!({"spec": {"timeZone": "Narnia"}}));
+        let same = merged(old.clone(), json!({"spec": {"suspend": true}}));
+        assert!(update_errors(&CronJobs, &Gates::default(), same, old.clone()).is_empty());
+        let other = merged(old.clone(), json!({"spec": {"timeZone": "a..b"}}));
+        let refused = update_errors(&CronJobs, &Gates::default(), other, old);
+        assert_eq!(refused, ["spec.timeZone: Invalid value: \"a..b\": time: invalid location name"]);
     }
 
     #[test]
