@@ -3,7 +3,6 @@
 mod harness;
 
 use std::io::Read;
-use std::time::Duration;
 
 use http::Method;
 use http_body_util::{BodyExt, Full};
@@ -137,18 +136,19 @@ async fn when_too_many_write_at_once_the_next_is_told_to_come_back_and_readers_n
     for _ in 0..200 {
         writers.push(slow.begin(Method::POST, MAPS).await);
     }
-    let mut connection = admin.http1().await;
-    let mut refused = None;
-    for i in 0..6000 {
-        let answer = connection.post(MAPS, &config_map(&format!("m{i}"), 1)).await;
-        if answer.code == 429 {
-            refused = Some(answer);
-            break;
+    // All of them must have their places first: a write of ours in between would take one of theirs.
+    let reader = std::sync::Arc::new(tokio::sync::Mutex::new(admin.http1().await));
+    eventually("200 writers", || {
+        let reader = reader.clone();
+        async move {
+            let metrics = reader.lock().await.get("/metrics").await;
+            metrics.text().contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 200\n")
         }
-        assert_eq!(answer.code, 201, "{}", answer.text());
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let refused = refused.expect("429");
+    })
+    .await;
+    let mut connection = admin.http1().await;
+    let refused = connection.post(MAPS, &config_map("refused", 1)).await;
+    assert_eq!(refused.code, 429, "{}", refused.text());
     assert_eq!((refused.header("retry-after"), refused.json()["reason"].as_str()), ("1", Some("TooManyRequests")));
     assert_eq!(connection.get(MAPS).await.code, 200, "reads have places of their own");
     drop(slow);
