@@ -52,6 +52,8 @@ pub struct Options {
     pub address: String,
     /// The CA of our own certificates: trusted for webhooks whose configuration names none.
     pub ca_pem: String,
+    /// Jobs that name a queue are created suspended, and what they say about queues is checked.
+    pub jobs_in_queues: bool,
 }
 
 impl Default for Options {
@@ -63,6 +65,7 @@ impl Default for Options {
             max_writes_inflight: 200,
             address: "127.0.0.1:7443".to_owned(),
             ca_pem: String::new(),
+            jobs_in_queues: true,
         }
     }
 }

@@ -32,6 +32,8 @@ controllers! {
     node_lifecycle = "node-lifecycle-controller",
     /// Binds pods to nodes: kube-scheduler's part.
     placement = "placement",
+    /// Jobs wait in queues for quota: Kueue's part.
+    queueing = "queueing",
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

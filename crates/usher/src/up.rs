@@ -11,7 +11,7 @@ use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::{Keys, Options, Server, listen};
-use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job};
+use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job, queueing};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -94,6 +94,7 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
         gates: config.gates.clone(),
         address: address.to_string(),
         ca_pem: pki.ca_pem.clone(),
+        jobs_in_queues: config.controllers.queueing,
         ..Options::default()
     };
     let keys = Keys { service_account: pki.service_account_key, tokens };
@@ -140,6 +141,7 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
         cronjob: run.cronjob.then_some(cronjob),
         node_lifecycle: run.node_lifecycle,
         placement: run.placement,
+        queueing: run.queueing.then(queueing::Policy::default),
         ..controllers::Options::default()
     };
     server.metrics().register(|registry| {

@@ -68,7 +68,7 @@ impl Server {
             namespace::accepts(self, review, object)?;
         }
         if !review.resource().group.is_empty() {
-            kueue::admit(review, object);
+            kueue::admit(self, review, object);
             return Ok(());
         }
         match (review.resource().plural.as_str(), review.subresource) {

@@ -12,6 +12,7 @@ mod cluster_queue;
 mod cohort;
 mod concurrent;
 mod gated_by;
+mod job;
 mod labels;
 mod pod_set;
 mod quotas;
@@ -23,4 +24,5 @@ mod workload_update;
 #[cfg(test)]
 mod tests;
 
+pub use job::{Surroundings, default_job, validate_job};
 pub use review::{Gates, Verdict, default, denial, validate};

@@ -1,21 +1,47 @@
 //! Asks the rules about one write. Refusals read as those of upstream's webhooks, which is what its clients know.
 
 use serde_json::json;
-use usher_api::kueue::{GROUP, VERSION, rules};
+use usher_api::kueue::{GROUP, VERSION, keys, rules};
 
 use crate::admission::{Operation, Review};
 use crate::object::{self, Object};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
+use crate::stored;
 
 fn is_ours(review: &Review<'_>) -> bool {
     let resource = review.resource();
     resource.group == GROUP && resource.version == VERSION
 }
 
-pub fn admit(review: &Review<'_>, object: &mut Object) {
-    if is_ours(review) && review.operation == Operation::Create && review.subresource.is_empty() {
+fn is_job(review: &Review<'_>) -> bool {
+    let resource = review.resource();
+    resource.group == "batch" && resource.plural == "jobs" && review.subresource.is_empty()
+}
+
+pub fn admit(server: &Server, review: &Review<'_>, object: &mut Object) {
+    if review.operation != Operation::Create || !review.subresource.is_empty() {
+        return;
+    }
+    if is_ours(review) {
         rules::default(&review.resource().plural, object);
+    } else if is_job(review) && server.options().jobs_in_queues {
+        rules::default_job(object, surroundings(server, review.namespace));
+    }
+}
+
+/// Jobs of the system itself are nobody's to queue unless they say so.
+fn surroundings(server: &Server, namespace: &str) -> rules::Surroundings {
+    let exists =
+        |key: &str, namespace: &str, name: &str| server.store().get(key, &stored::key(namespace, name)).is_some();
+    rules::Surroundings {
+        default_queue: namespace != "kube-system"
+            && exists("kueue.x-k8s.io/localqueues", namespace, keys::DEFAULT_LOCAL_QUEUE),
+        default_priority_class: exists(
+            "kueue.x-k8s.io/workloadpriorityclasses",
+            "",
+            keys::DEFAULT_WORKLOAD_PRIORITY_CLASS,
+        ),
     }
 }
 
@@ -26,11 +52,14 @@ pub fn validate(
     old: Option<&Object>,
     warnings: &mut Vec<String>,
 ) -> Result<()> {
-    if !is_ours(review) {
-        return Ok(());
-    }
     let plural = review.resource().plural.as_str();
-    let verdict = rules::validate(plural, review.subresource, new, old, &server.gates().queues);
+    let verdict = if is_ours(review) {
+        rules::validate(plural, review.subresource, new, old, &server.gates().queues)
+    } else if is_job(review) && server.options().jobs_in_queues {
+        rules::validate_job(new, old, surroundings(server, review.namespace))
+    } else {
+        return Ok(());
+    };
     warnings.extend(verdict.warnings);
     if verdict.errors.is_empty() {
         return Ok(());

@@ -1,4 +1,5 @@
-//! The kinds of Kueue: what its webhooks fill in and refuse, in process. The rules are [`usher_api::kueue::rules`].
+//! The kinds of Kueue, and Jobs in queues: what its webhooks fill in and refuse, in process. The rules are
+//! [`usher_api::kueue::rules`].
 
 mod admit;
 
