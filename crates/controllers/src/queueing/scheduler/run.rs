@@ -18,7 +18,6 @@ use super::book::Book;
 use super::write::{Kind, Write, writes};
 use crate::queueing::apply::kueue;
 use crate::queueing::merge_patch;
-use crate::runtime::events::Severity;
 use crate::runtime::{GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
 
 /// Writes under way at once.
@@ -188,12 +187,7 @@ impl Run {
             let now = put(&client, &write).await;
             if now.is_some() {
                 let about = reference(&write.of);
-                for told in &write.told {
-                    match told.severity {
-                        Severity::Normal => recorder.normal(about.clone(), told.reason, told.message.clone()),
-                        Severity::Warning => recorder.warning(about.clone(), told.reason, told.message.clone()),
-                    }
-                }
+                write.told.iter().for_each(|told| told.tell(&recorder, about.clone()));
             }
             let uid = write.of.metadata.uid.clone().unwrap_or_default();
             let _ = done.send(Written { workload: write.workload, uid, kind: write.kind, now });
