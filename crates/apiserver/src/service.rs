@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER, USER_AGENT};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::json;
@@ -441,6 +441,8 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let server = self.server.clone();
         request.extensions_mut().insert(Trusted(self.user.clone()));
+        // Managed fields name their manager by it.
+        request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static("usher"));
         Box::pin(async move { Ok(server.handle(request).await) })
     }
 }
