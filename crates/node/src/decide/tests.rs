@@ -224,11 +224,11 @@ fn a_deleted_pod_gets_its_grace_then_is_killed_and_then_removed() {
     let first = plan(&pod, &world([("c", seen.clone())]), 10);
     assert_eq!((stops(&first), first.remove), (vec![("c", Signal::Terminate)], false));
     assert_eq!(first.stop[0].because, "Stopping container c");
-    seen.stopping = Some(Stopping { since: at(10), killed: false });
+    seen.stopping = Some(Stopping { since: at(10), asked: Some(at(10)), killed: false });
     let waiting = plan(&pod, &world([("c", seen.clone())]), 12);
     assert_eq!((stops(&waiting), waiting.wake_at), (vec![], Some(at(15))));
     assert_eq!(stops(&plan(&pod, &world([("c", seen.clone())]), 15)), [("c", Signal::Kill)]);
-    seen.stopping = Some(Stopping { since: at(10), killed: true });
+    seen.stopping = Some(Stopping { since: at(10), asked: Some(at(10)), killed: true });
     let killed = plan(&pod, &world([("c", seen)]), 16);
     assert_eq!((stops(&killed), killed.remove, phase(&killed)), (vec![], false, "Running"));
     let over = plan(&pod, &world([("c", ended(137, 16))]), 16);
@@ -240,7 +240,7 @@ fn even_a_late_signal_leaves_two_seconds() {
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-11-15T10:00:10Z", "deletionGracePeriodSeconds": 1}});
     let pod = pod(one("Always"), deleted);
     let mut seen = running(1);
-    seen.stopping = Some(Stopping { since: at(20), killed: false });
+    seen.stopping = Some(Stopping { since: at(20), asked: Some(at(20)), killed: false });
     assert_eq!(stops(&plan(&pod, &world([("c", seen.clone())]), 21)), []);
     assert_eq!(stops(&plan(&pod, &world([("c", seen)]), 22)), [("c", Signal::Kill)]);
 }
@@ -296,7 +296,7 @@ fn a_failed_liveness_probe_restarts_the_container() {
     let broken = plan(&pod, &world([("c", seen.clone())]), 20);
     assert_eq!(stops(&broken), [("c", Signal::Terminate)]);
     assert_eq!(broken.stop[0].because, "Container c failed liveness probe, will be restarted");
-    seen.stopping = Some(Stopping { since: at(20), killed: false });
+    seen.stopping = Some(Stopping { since: at(20), asked: Some(at(20)), killed: false });
     assert_eq!(stops(&plan(&pod, &world([("c", seen)]), 25)), [("c", Signal::Kill)]);
 }
 
