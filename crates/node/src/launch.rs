@@ -488,7 +488,7 @@ fn ended(exit: &Exit, attempt: u32) -> Ended {
     }
 }
 
-fn watch_process(pid: i32) -> Option<Process> {
+pub fn watch_process(pid: i32) -> Option<Process> {
     let pid = Pid::from_raw(pid)?;
     match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         Ok(fd) => wait_readable(fd).ok().map(Process::Found),

@@ -29,6 +29,7 @@ mod cgroup;
 pub mod decide;
 mod env;
 mod events;
+pub mod exec;
 mod fd;
 mod follow;
 mod hooks;
@@ -51,5 +52,6 @@ mod worker;
 mod write;
 
 pub use agent::{Node, Options, StartError};
+pub use exec::ExecQuery;
 pub use logs::LogQuery;
 pub use record::{State, User};

@@ -50,8 +50,7 @@ impl Reach {
         enter.stdin(failure_end).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         let mut child = enter.spawn().map_err(|e| e.to_string())?;
         drop(enter);
-        let group = child.id().and_then(|pid| Pid::from_raw(pid as i32));
-        let _kill = KillGroup(group);
+        let _kill = KillGroup::of(child.id());
         let (out, err) = (child.stdout.take(), child.stderr.take());
         let text = async {
             let mut text = Vec::new();
@@ -202,7 +201,13 @@ fn grpc_answer(frame: &[u8]) -> Result<(), String> {
 }
 
 /// Whatever a command left behind goes with it.
-struct KillGroup(Option<Pid>);
+pub struct KillGroup(Option<Pid>);
+
+impl KillGroup {
+    pub fn of(leader: Option<u32>) -> KillGroup {
+        KillGroup(leader.and_then(|pid| Pid::from_raw(pid as i32)))
+    }
+}
 
 impl Drop for KillGroup {
     fn drop(&mut self) {
