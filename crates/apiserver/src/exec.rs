@@ -61,6 +61,8 @@ pub struct Session {
 }
 
 pub trait ExecSource: Send + Sync {
+    /// Whether the container is there to run something in.
+    fn check(&self, request: &ExecRequest) -> std::result::Result<(), LogError>;
     fn exec(&self, request: ExecRequest) -> std::result::Result<Session, LogError>;
 }
 
@@ -91,6 +93,14 @@ impl Server {
         }
         let pod = self.stored_pod(&info.namespace, &info.name)?;
         let request = read_request(query, info, pod)?;
+        let name = &info.name;
+        let refused = |error| match error {
+            LogError::Refused(why) => ApiError::bad_request(why),
+            LogError::NoSuchNode => ApiError::unavailable(format!("the node of pod {name:?} cannot be reached")),
+        };
+        let source = self.exec_source().ok_or_else(|| refused(LogError::NoSuchNode))?;
+        // Before anything is said about protocols: a client whose websocket was refused asks again by SPDY, and shows that answer.
+        source.check(&request).map_err(refused)?;
         let accept = websocket::accept(&parts.headers);
         let (Some(accept), Some(upgrade)) = (accept, parts.extensions.remove::<OnUpgrade>()) else {
             return Err(ApiError::bad_request(
@@ -100,15 +110,7 @@ impl Server {
         let Some(protocol) = websocket::protocol(&parts.headers, &[V5, V4]) else {
             return Err(ApiError::bad_request(format!("exec is spoken in {V5} or {V4}; the client offers neither")));
         };
-        let name = &info.name;
-        let session = match self.exec_source() {
-            Some(source) => source.exec(request),
-            None => Err(LogError::NoSuchNode),
-        };
-        let session = session.map_err(|error| match error {
-            LogError::Refused(why) => ApiError::bad_request(why),
-            LogError::NoSuchNode => ApiError::unavailable(format!("the node of pod {name:?} cannot be reached")),
-        })?;
+        let session = source.exec(request).map_err(refused)?;
         let mut closing = self.closing();
         tokio::spawn(async move {
             let Ok(upgraded) = upgrade.await else { return };

@@ -158,7 +158,7 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
             stop.run_until_cancelled(follow).await;
         }
     });
-    let mut pods = Pods { kit, workers: HashMap::new(), volumes: HashMap::new(), tasks: JoinSet::new() };
+    let mut pods = Pods { kit, workers: HashMap::new(), sources: HashMap::new(), tasks: JoinSet::new() };
     let mut first = true;
     loop {
         tokio::select! {
@@ -179,7 +179,7 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
             Some(ended) = pods.tasks.join_next() => {
                 if let Ok(uid) = ended {
                     pods.workers.remove(&uid);
-                    pods.volumes.remove(&uid);
+                    pods.sources.remove(&uid);
                 }
             }
             () = stop.cancelled() => break,
@@ -189,7 +189,7 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
     pods.stop().await;
 }
 
-/// Of an object that volumes are made from, all that matters here.
+/// Of an object that volumes and variables are made from, all that matters here.
 #[derive(serde::Deserialize)]
 struct Named {
     metadata: Name,
@@ -204,8 +204,8 @@ struct Name {
 struct Pods {
     kit: Arc<Kit>,
     workers: HashMap<String, mpsc::UnboundedSender<Message>>,
-    /// What the volumes of each pod are made from, and in which namespace.
-    volumes: HashMap<String, (String, BTreeSet<(Source, String)>)>,
+    /// What the volumes and variables of each pod are made from, and in which namespace.
+    sources: HashMap<String, (String, BTreeSet<(Source, String)>)>,
     tasks: JoinSet<String>,
 }
 
@@ -217,7 +217,7 @@ impl Pods {
             let _ = worker.send(Message::Pod(pod));
             return;
         }
-        self.volumes.insert(uid.clone(), (pod.metadata.namespace.clone().unwrap_or_default(), sources(&pod)));
+        self.sources.insert(uid.clone(), (pod.metadata.namespace.clone().unwrap_or_default(), sources(&pod)));
         let (worker, outbox) = Worker::new(self.kit.clone(), pod);
         self.workers.insert(uid.clone(), outbox);
         self.tasks.spawn(async move {
@@ -226,7 +226,7 @@ impl Pods {
         });
     }
 
-    /// Tells the pods whose volumes are made from what has changed; after a gap nobody knows what has.
+    /// Tells the pods that are concerned by what has changed; after a gap nobody knows what has.
     fn refresh(&self, source: Source, change: &Change<Named>) {
         let concerns = |(namespace, of): &(String, BTreeSet<(Source, String)>)| match change {
             Change::Listed(_) => of.iter().any(|(kind, _)| *kind == source),
@@ -234,7 +234,7 @@ impl Pods {
                 metadata.namespace == *namespace && of.contains(&(source, metadata.name.clone()))
             }
         };
-        for (uid, _) in self.volumes.iter().filter(|(_, volumes)| concerns(volumes)) {
+        for (uid, _) in self.sources.iter().filter(|(_, sources)| concerns(sources)) {
             if let Some(worker) = self.workers.get(uid) {
                 let _ = worker.send(Message::Refresh);
             }

@@ -13,7 +13,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 
 use crate::launch::watch_process;
 use crate::reach::KillGroup;
-use crate::record::{Attempt, State};
+use crate::record::{Attempt, Started, State};
 use crate::shim;
 
 #[derive(Clone, Debug, Default)]
@@ -55,14 +55,22 @@ struct Streams {
 }
 
 impl State {
-    pub fn exec(&self, pod: &Pod, query: ExecQuery) -> Result<Exec, String> {
+    /// The run of a container that something could be run in.
+    fn running(&self, pod: &Pod, container: &str) -> Result<(Attempt, Started), String> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let runs = self.containers(uid).into_iter().find(|(name, _)| *name == query.container);
-        let run = runs.and_then(|(name, attempts)| Some(self.attempt(uid, &name, *attempts.last()?)));
+        let attempts =
+            self.containers(uid).into_iter().find(|(name, _)| name == container).map(|(_, attempts)| attempts);
+        let run = attempts.and_then(|all| Some(self.attempt(uid, container, *all.last()?)));
         let started = run.as_ref().filter(|run| run.exit().is_none()).and_then(Attempt::started);
-        let (Some(run), Some(started)) = (run, started) else {
-            return Err(format!("container not found ({:?})", query.container));
-        };
+        run.zip(started).ok_or_else(|| format!("container not found ({container:?}): it does not run"))
+    }
+
+    pub fn can_exec(&self, pod: &Pod, container: &str) -> Result<(), String> {
+        self.running(pod, container).map(drop)
+    }
+
+    pub fn exec(&self, pod: &Pod, query: ExecQuery) -> Result<Exec, String> {
+        let (run, started) = self.running(pod, &query.container)?;
         let said = |error: io::Error| error.to_string();
         let mut launch = run.launch().map_err(said)?;
         launch.argv = query.command;

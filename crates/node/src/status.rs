@@ -276,7 +276,11 @@ fn terminated(ended: &Ended, container_id: String) -> ContainerState {
         reason: Some(ended.reason.clone()),
         message: Some(ended.message.clone()).filter(|m| !m.is_empty()),
         signal: None,
-        started_at: ended.started_at.map(|at| Time(whole_seconds(at))),
+        // What never began is told as containerd tells it: at the beginning of time.
+        started_at: ended
+            .started_at
+            .or((ended.reason == "StartError").then_some(Timestamp::UNIX_EPOCH))
+            .map(|at| Time(whole_seconds(at))),
         finished_at: Some(Time(whole_seconds(ended.finished_at))),
     };
     ContainerState { terminated: Some(terminated), ..ContainerState::default() }

@@ -360,9 +360,16 @@ fn number_of(dir: &Path) -> Option<u64> {
     dir.to_str()?.strip_prefix("..")?.parse().ok()
 }
 
-/// The objects that a pod's volumes are made from: kind and name.
+/// The objects that a pod's volumes and variables are made from: kind and name.
 pub fn sources(pod: &Pod) -> BTreeSet<(Source, String)> {
     let mut all = BTreeSet::new();
+    let spec = pod.spec.as_ref();
+    let inits = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten());
+    for container in spec.into_iter().flat_map(|s| &s.containers).chain(inits) {
+        let needs = env::Needs::of_container(container);
+        all.extend(needs.config_maps.into_iter().map(|name| (Source::ConfigMap, name)));
+        all.extend(needs.secrets.into_iter().map(|name| (Source::Secret, name)));
+    }
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         all.extend(volume.config_map.iter().map(|s| (Source::ConfigMap, s.name.clone())));
         all.extend(volume.secret.iter().filter_map(|s| Some((Source::Secret, s.secret_name.clone()?))));

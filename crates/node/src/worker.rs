@@ -49,7 +49,7 @@ pub enum Message {
         moment: Moment,
         result: Result<(), String>,
     },
-    /// Something that a volume is made from may have changed.
+    /// Something that volumes or variables are made from may have changed.
     Refresh,
 }
 
@@ -157,7 +157,13 @@ impl Worker {
                 self.stale |= volumes::tell_of_the_pod(&pod) && notes(&pod) != notes(&self.pod);
                 self.pod = pod;
             }
-            Message::Refresh => self.stale = true,
+            Message::Refresh => {
+                self.stale = true;
+                // What was missing may be there now.
+                self.retry_at = None;
+                let now = self.kit.clock.now();
+                self.seen.values_mut().filter_map(|s| s.trouble.as_mut()).for_each(|trouble| trouble.retry_at = now);
+            }
             Message::Gone => {}
             Message::Ended { container, attempt } => {
                 self.probes.remove(&container);
@@ -270,7 +276,7 @@ impl Worker {
         }
         self.write(pod, plan.status).await;
         let mut changed = false;
-        if !plan.start.is_empty() && self.prepare(pod).await {
+        if !plan.start.is_empty() && self.retry_at.is_none() && self.prepare(pod).await {
             for name in plan.start {
                 changed |= self.start(pod, &name).await;
             }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
+use k8s_openapi::api::core::v1::Pod;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use usher_apiserver::Server;
 use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::exec::{ExecRequest, ExecSource, Output, Session};
 use usher_apiserver::logs::{LogError, LogRequest, LogSource, LogStream};
-use usher_node::sim::Simulation;
+use usher_node::sim::{Simulation, forget_others};
 use usher_node::{ExecQuery, LogQuery, Node, Options, StartError, State};
 
 use crate::config::UpConfig;
@@ -29,6 +30,7 @@ pub struct Nodes {
 
 pub async fn start(server: &Server, config: &UpConfig, address: SocketAddr) -> Result<Nodes, StartError> {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
+    let others = client.clone();
     let mut nodes = Nodes { machine: None, simulation: None, passing: None };
     if let Some(node) = &config.node {
         let passing = config.in_memory.then(|| std::env::temp_dir().join(format!("usher-node-{}", std::process::id())));
@@ -50,10 +52,14 @@ pub async fn start(server: &Server, config: &UpConfig, address: SocketAddr) -> R
     if !config.sim_nodes.is_empty() {
         nodes.simulation = Some(Simulation::start(client, server.clock().clone(), config.sim_nodes.clone()));
     }
-    let source = Arc::new(Containers {
-        machine: nodes.machine.as_ref().map(|m| (m.name.clone(), m.state.clone())),
-        simulated: nodes.simulation.as_ref().map(Simulation::names).unwrap_or_default(),
-    });
+    let simulated = nodes.simulation.as_ref().map(Simulation::names).unwrap_or_default();
+    match forget_others(others, &simulated).await {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "nodes of an earlier simulation are gone"),
+        Err(error) => tracing::warn!(%error, "nodes of an earlier simulation could not be removed"),
+    }
+    let source =
+        Arc::new(Containers { machine: nodes.machine.as_ref().map(|m| (m.name.clone(), m.state.clone())), simulated });
     server.serve_logs(source.clone());
     server.serve_exec(source);
     Ok(nodes)
@@ -115,8 +121,9 @@ impl LogSource for Containers {
     }
 }
 
-impl ExecSource for Containers {
-    fn exec(&self, request: ExecRequest) -> Result<Session, LogError> {
+impl Containers {
+    /// Who knows the pod's processes, and the pod.
+    fn place(&self, request: &ExecRequest) -> Result<(&State, Pod), LogError> {
         if self.simulated.contains(&request.node) {
             let why = format!("node {} is simulated: there is no process to run a command beside", request.node);
             return Err(LogError::Refused(why));
@@ -124,7 +131,19 @@ impl ExecSource for Containers {
         let Some((_, state)) = self.machine.as_ref().filter(|(name, _)| *name == request.node) else {
             return Err(LogError::NoSuchNode);
         };
-        let pod = serde_json::from_value(request.pod).map_err(|e| LogError::Refused(e.to_string()))?;
+        let pod = serde_json::from_value(request.pod.clone()).map_err(|e| LogError::Refused(e.to_string()))?;
+        Ok((state, pod))
+    }
+}
+
+impl ExecSource for Containers {
+    fn check(&self, request: &ExecRequest) -> Result<(), LogError> {
+        let (state, pod) = self.place(request)?;
+        state.can_exec(&pod, &request.container).map_err(LogError::Refused)
+    }
+
+    fn exec(&self, request: ExecRequest) -> Result<Session, LogError> {
+        let (state, pod) = self.place(&request)?;
         let query = ExecQuery {
             container: request.container,
             command: request.command,

@@ -451,8 +451,15 @@ fn logs_of_several_containers_are_told_apart() {
     machine.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n1",
         "restartPolicy": "Never", "initContainers": [container("i")], "containers": [container("a"), container("b")]}}));
     machine.phase("p", "Succeeded");
-    assert_eq!(machine.logs("p --all-containers"), "from i\nfrom a\nfrom b\n");
-    assert_eq!(machine.logs("p --all-containers --prefix"), "[pod/p/i] from i\n[pod/p/a] from a\n[pod/p/b] from b\n");
+    // kubectl asks for them in any order.
+    let sorted = |arguments: &str| {
+        let text = machine.logs(arguments);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted("p --all-containers"), ["from a", "from b", "from i"]);
+    assert_eq!(sorted("p --all-containers --prefix"), ["[pod/p/a] from a", "[pod/p/b] from b", "[pod/p/i] from i"]);
     assert_eq!(machine.logs("p -c b"), "from b\n");
 }
 
@@ -475,10 +482,14 @@ fn commands_run_in_containers_with_streams_and_exit_codes() {
     assert_eq!((said.code, said.stdout.trim()), (Some(0), "100000"), "{}", said.stderr);
     let said = machine.kubectl("exec p -- head -c 3000000 /dev/zero | wc -c");
     assert_eq!((said.code, said.stdout.trim()), (Some(0), "3000000"), "{}", said.stderr);
+    let missing = json!({"secretKeyRef": {"name": "none", "key": "k"}});
+    machine.pod("waits", "true", json!({"spec": {"containers": [{"env": [{"name": "A", "valueFrom": missing}]}]}}));
     let said = machine.kubectl("exec p -- no-such-program");
     assert!(said.code == Some(1) && said.stderr.contains("executable file not found in $PATH"), "{}", said.stderr);
     for (arguments, why) in [
         ("exec p -c x -- true", "container x is not valid for pod p"),
+        ("exec waits -- true", "container not found (\"c\"): it does not run"),
+        ("exec none -- true", "pods \"none\" not found"),
         ("attach p", "attaching to a process is not supported by usher"),
         ("port-forward p :80", "forwarding a port is not supported by usher"),
     ] {
@@ -509,6 +520,25 @@ fn a_terminal_is_a_terminal() {
     let said = machine.kubectl("version --client >/dev/null; script -qec \"kubectl exec -it p -- sh -c 'test -t 0 && tty && echo TERM=\\$TERM; exit 4'\" /dev/null");
     assert_eq!(said.code, Some(4), "{}\n{}", said.stdout, said.stderr);
     assert!(said.stdout.contains("/dev/pts/") && said.stdout.contains("TERM=xterm"), "{}", said.stdout);
+}
+
+#[test]
+fn nodes_of_an_earlier_simulation_go_and_nothing_is_placed_on_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("nodes.yaml");
+    let simulate = |machine: &mut Machine, nodes: &str| {
+        std::fs::write(&file, nodes).expect("write the file");
+        machine.stop();
+        machine.up(&["--node=false", "--sim-nodes", file.to_str().expect("a path")]);
+    };
+    let mut machine = need!(Machine::start_without_node(&["--node=false"]));
+    simulate(&mut machine, "- {count: 2, name: old}\n- {count: 1, name: new}\n");
+    machine.wait("get nodes -o name", "three", |text| text.lines().count() == 3);
+    simulate(&mut machine, "- {count: 1, name: new}\n");
+    machine.wait("get nodes -o name", "one", |text| text == "node/new-0");
+    machine.stop();
+    machine.up(&["--node=false"]);
+    machine.wait("get nodes -o name", "none", str::is_empty);
 }
 
 #[test]
