@@ -64,3 +64,19 @@ pub fn stop_signal(container: &Container) -> Signal {
         _ => Signal::TERM,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_container_is_stopped_by_the_signal_it_wants() {
+        let signal = |lifecycle| {
+            stop_signal(&serde_json::from_value::<Container>(json!({"name": "c", "lifecycle": lifecycle})).unwrap())
+        };
+        assert_eq!(signal(json!(null)), Signal::TERM);
+        assert_eq!(signal(json!({"stopSignal": "SIGUSR1"})), Signal::USR1);
+        assert_eq!(signal(json!({"stopSignal": "SIGNONSENSE"})), Signal::TERM);
+    }
+}

@@ -126,8 +126,7 @@ impl Prober {
         if self.kind != Kind::Startup {
             let _ = started.subscribe().wait_for(|started| *started).await;
         }
-        let first = since + SignedDuration::from_secs(self.probe.initial_delay_seconds.unwrap_or(0).into());
-        let wait = first.duration_since(self.reach.kit.clock.now());
+        let wait = first(&self.probe, since).duration_since(self.reach.kit.clock.now());
         tokio::time::sleep(wait.try_into().unwrap_or_default()).await;
         let period = Duration::from_secs(self.probe.period_seconds.unwrap_or(10).max(1) as u64);
         let mut ticks = tokio::time::interval(period);
@@ -183,6 +182,11 @@ impl Prober {
     }
 }
 
+/// When a container that runs since then is probed first.
+fn first(probe: &Probe, since: Timestamp) -> Timestamp {
+    since + SignedDuration::from_secs(probe.initial_delay_seconds.unwrap_or(0).into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +199,14 @@ mod tests {
         let counted: Vec<bool> =
             [false, true, false, false, false].into_iter().map(|healthy| tally.counts(healthy, &probe)).collect();
         assert_eq!(counted, [false, true, false, true, true]);
+    }
+
+    #[test]
+    fn the_first_probe_comes_after_its_delay() {
+        let since: Timestamp = "2026-11-15T10:00:00Z".parse().unwrap();
+        let probe = |value| serde_json::from_value::<Probe>(value).unwrap();
+        assert_eq!(first(&probe(json!({})), since), since);
+        let later = "2026-11-15T10:00:07Z".parse().unwrap();
+        assert_eq!(first(&probe(json!({"initialDelaySeconds": 7})), since), later);
     }
 }

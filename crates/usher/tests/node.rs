@@ -542,6 +542,25 @@ fn nodes_of_an_earlier_simulation_go_and_nothing_is_placed_on_them() {
 }
 
 #[test]
+fn a_container_leaves_its_last_words_where_and_as_it_wants() {
+    let machine = need!(Machine::start());
+    let policy = json!({"spec": {"containers": [{"terminationMessagePolicy": "FallbackToLogsOnError"}]}});
+    machine.pod("failed", "echo first; echo last; exit 1", policy.clone());
+    machine.pod("fine", "echo hello", policy);
+    machine.pod(
+        "elsewhere",
+        "printf words > /usher-words",
+        json!({"spec": {"containers": [{"terminationMessagePath": "/usher-words"}]}}),
+    );
+    for (name, phase, message) in
+        [("failed", "Failed", "first\nlast\n"), ("fine", "Succeeded", ""), ("elsewhere", "Succeeded", "words")]
+    {
+        machine.phase(name, phase);
+        assert_eq!(machine.field(name, ".status.containerStatuses[0].state.terminated.message"), message, "{name}");
+    }
+}
+
+#[test]
 fn simulated_pods_say_that_they_print_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("nodes.yaml");
