@@ -13,6 +13,7 @@ mod body;
 mod bootstrap;
 pub mod crd;
 mod discovery;
+pub mod exec;
 pub mod gates;
 pub mod listen;
 pub mod logs;
@@ -28,6 +29,7 @@ pub mod server;
 pub mod service;
 mod status;
 mod stored;
+mod websocket;
 
 pub use access::Keys;
 pub use body::Body;

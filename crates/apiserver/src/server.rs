@@ -35,6 +35,7 @@ struct Shared {
     webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
     logs: std::sync::OnceLock<Arc<dyn crate::logs::LogSource>>,
+    exec: std::sync::OnceLock<Arc<dyn crate::exec::ExecSource>>,
     closing: watch::Sender<bool>,
     crowd: crate::rest::Crowd,
 }
@@ -85,6 +86,7 @@ impl Server {
             options,
             metrics: Metrics::default(),
             logs: Default::default(),
+            exec: Default::default(),
             closing: watch::Sender::new(false),
             crowd: Default::default(),
         }))
@@ -117,6 +119,15 @@ impl Server {
     /// Says where the output of pods comes from; once, after which it stays so.
     pub fn serve_logs(&self, source: Arc<dyn crate::logs::LogSource>) {
         let _ = self.0.logs.set(source);
+    }
+
+    /// Says who runs commands in containers. Without it nobody does.
+    pub fn serve_exec(&self, source: Arc<dyn crate::exec::ExecSource>) {
+        let _ = self.0.exec.set(source);
+    }
+
+    pub(crate) fn exec_source(&self) -> Option<&Arc<dyn crate::exec::ExecSource>> {
+        self.0.exec.get()
     }
 
     pub(crate) fn log_source(&self) -> Option<&Arc<dyn crate::logs::LogSource>> {
