@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Client;
@@ -11,7 +13,8 @@ use kube::core::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use usher_api::kueue::keys::{self, label};
-use usher_api::kueue::workload::PriorityClassRef;
+use usher_api::kueue::workload::{PriorityClassRef, Role};
+use usher_api::kueue::workload_status::WorkloadStatus;
 use usher_api::kueue::{ResourceFlavor, Workload, WorkloadPriorityClass};
 use usher_env::Clock;
 
@@ -25,6 +28,8 @@ use crate::runtime::{
 };
 
 const WORKERS: usize = 8;
+/// Slices written at once, of one job.
+const SLICES: usize = 16;
 
 /// Where the kinds that queueing reads are.
 pub(super) fn kueue(plural: &str) -> GroupResource {
@@ -150,6 +155,10 @@ impl<J: JobKind> Jobs<J> {
     /// The job that a Workload belongs to, or that names it as made beforehand.
     fn job_of(&self, workload: &Meta) -> Vec<Key> {
         let owner = workload.owner_references.iter().find(|o| o.controller == Some(true));
+        if let Some(owner) = owner.filter(|owner| &*owner.kind == "Workload") {
+            let parent = self.workloads.get(&Key::new(&workload.namespace, &owner.name));
+            return parent.and_then(|parent| self.owner_of(&parent)).into_iter().collect();
+        }
         if let Some(owner) = owner {
             let is_ours = &*owner.kind == J::KIND && &*owner.api_version == J::API_VERSION;
             return is_ours.then(|| Key::new(&workload.namespace, &owner.name)).into_iter().collect();
@@ -183,10 +192,12 @@ impl<J: JobKind> Jobs<J> {
     fn decide(&self, key: &Key, job: &J) -> Step<J> {
         let workloads = self.workloads_of(key, job);
         let priority = self.priority(job, &workloads);
+        let slices = workloads.first().map_or_else(Vec::new, |workload| self.slices_of(workload));
         let flavors = |name: &str| self.flavors.get(&Key::new("", name));
         let seen = Observed {
             job,
             workloads: &workloads,
+            slices: &slices,
             flavors: &flavors,
             priority: priority.as_ref().ok(),
             policy: &self.policy,
@@ -213,6 +224,12 @@ impl<J: JobKind> Jobs<J> {
             let age = |w: &Workload| w.metadata.creation_timestamp.as_ref().map(|t| t.0);
             (age(a), &a.metadata.name).cmp(&(age(b), &b.metadata.name))
         });
+        owned
+    }
+
+    fn slices_of(&self, workload: &Workload) -> Vec<Arc<Workload>> {
+        let mut owned = self.owned.get(workload.metadata.uid.as_deref().unwrap_or_default());
+        owned.retain(|slice| slice.role() == Role::Slice);
         owned
     }
 
@@ -269,9 +286,8 @@ impl<J: JobKind> Jobs<J> {
                 let Some(status) = diff else { return Ok(()) };
                 let patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version}, "status": status});
                 let done = self.write_workload(key, &of, &patch, "status").await?;
-                if change == Change::Finished && done.is_some() {
-                    let message = format!("Workload '{}' is declared finished", place(&of));
-                    self.recorder.normal(about, "FinishedWorkload", message);
+                if done.is_some() {
+                    self.tell_status(about, &of, &to, &change);
                 }
                 done
             }
@@ -282,6 +298,20 @@ impl<J: JobKind> Jobs<J> {
                     "DeletedWorkload",
                     format!("Deleted not matching Workload: {}", place(&of)),
                 );
+                None
+            }
+            Step::CreateSlices(slices) => {
+                let wrote = self.create_slices(key, &slices).await?;
+                let message = format!("Asked for {} more replicas", slices.len());
+                self.recorder.normal(about, "ScaleUpRequested", message);
+                wrote
+            }
+            Step::DeleteSlices(slices) => {
+                let mut all: Vec<BoxFuture<'_, Result<(), Error>>> = Vec::new();
+                for slice in &slices {
+                    all.push(Box::pin(self.delete(slice)));
+                }
+                futures::stream::iter(all).buffer_unordered(SLICES).try_collect::<()>().await?;
                 None
             }
             Step::LetGo { of } => {
@@ -309,6 +339,42 @@ impl<J: JobKind> Jobs<J> {
             // Made before a restart; the watch will show it.
             Err(error) if is_already_exists(&error) => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn create_slices(&self, key: &Key, slices: &[Workload]) -> Result<Option<Wrote>, Error> {
+        let mut all: Vec<BoxFuture<'_, Result<u64, Error>>> = Vec::new();
+        for slice in slices {
+            all.push(Box::pin(self.create_slice(key, slice)));
+        }
+        let made: Vec<u64> = futures::stream::iter(all).buffer_unordered(SLICES).try_collect().await?;
+        Ok(made.into_iter().max().map(|workload| Wrote { workload, ..Wrote::default() }))
+    }
+
+    async fn create_slice(&self, key: &Key, slice: &Workload) -> Result<u64, Error> {
+        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
+        match api.create(&Default::default(), slice).await {
+            Ok(made) => Ok(revision(made.metadata.resource_version.as_deref())),
+            Err(error) if is_already_exists(&error) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn tell_status(&self, about: ObjectReference, of: &Workload, to: &WorkloadStatus, change: &Change) {
+        let admission = to.admission.iter().flat_map(|a| &a.pod_set_assignments);
+        let admitted: i32 = admission.map(|a| a.count.unwrap_or(0)).sum();
+        match change {
+            Change::Finished => {
+                let message = format!("Workload '{}' is declared finished", place(of));
+                self.recorder.normal(about, "FinishedWorkload", message);
+            }
+            Change::Folded(more) => {
+                self.recorder.normal(about, "ScaledUp", format!("{more} more replicas admitted, {admitted} in all"));
+            }
+            Change::ScaledDown => {
+                self.recorder.normal(about, "ScaledDown", format!("Quota is kept for {admitted} replicas from now on"));
+            }
+            _ => {}
         }
     }
 

@@ -20,6 +20,7 @@ use usher_api::kueue::workload::{PriorityClassRef, WorkloadSpec};
 use usher_api::kueue::workload_status::WorkloadStatus;
 
 use super::addition::{AdditionError, Flavors, additions};
+use super::elastic::{Elastic, Resize, What};
 use super::kind::JobKind;
 use super::policy::Policy;
 use super::shape;
@@ -40,6 +41,8 @@ pub struct Observed<'a, J> {
     pub job: &'a J,
     /// The Workloads it controls, in the order they were made; or the one it names as made beforehand.
     pub workloads: &'a [Arc<Workload>],
+    /// Replicas that an elastic job was given beside its Workload, not folded into it yet.
+    pub slices: &'a [Arc<Workload>],
     pub flavors: Flavors<'a>,
     /// None: the class it names does not exist.
     pub priority: Option<&'a Priority>,
@@ -69,6 +72,9 @@ pub enum Step<J> {
     Delete {
         of: Arc<Workload>,
     },
+    /// Slices of an elastic job, all at once.
+    CreateSlices(Vec<Workload>),
+    DeleteSlices(Vec<Arc<Workload>>),
     /// Nothing of the job runs on its account any longer.
     LetGo {
         of: Arc<Workload>,
@@ -78,20 +84,34 @@ pub enum Step<J> {
 /// What a write is for; events say it to people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    Started { queue: String },
-    Stopped { message: String },
+    Started {
+        queue: String,
+    },
+    Stopped {
+        message: String,
+    },
     Restored,
     Adopted,
     Resized,
-    Requeued { message: String },
+    Requeued {
+        message: String,
+    },
     QueueChanged,
     PriorityChanged,
     Withdrawn,
     Returned,
     Reclaimed,
+    /// So many slices now count as part of their Workload.
+    Folded(usize),
+    ScaledDown,
+    /// The spec says what is admitted.
+    SizeSettled,
+    SizeTold,
     PodsReady,
     Finished,
-    FailedToStart { message: String },
+    FailedToStart {
+        message: String,
+    },
     OutOfSync,
 }
 
@@ -164,10 +184,10 @@ pub fn workload_for<J: JobKind>(job: &J, priority: &Priority) -> Workload {
     let (name, uid) = (meta.name.clone().unwrap_or_default(), meta.uid.clone().unwrap_or_default());
     let group = J::API_VERSION.split_once('/').map_or("", |(group, _)| group);
     let owner = Owner { kind: J::KIND, group, name: &name, uid: &uid };
-    let passed_on =
-        meta.annotations.iter().flatten().filter(|(key, _)| {
-            key.starts_with(annotation::PROVISIONING_PREFIX) || *key == annotation::ADMISSION_GATED_BY
-        });
+    let passed_on = meta.annotations.iter().flatten().filter(|(key, _)| {
+        let others = [annotation::ADMISSION_GATED_BY, annotation::ELASTIC_JOB];
+        key.starts_with(annotation::PROVISIONING_PREFIX) || others.contains(&key.as_str())
+    });
     let annotations: BTreeMap<String, String> = passed_on.map(|(k, v)| (k.clone(), v.clone())).collect();
     Workload {
         metadata: ObjectMeta {
@@ -282,7 +302,42 @@ impl<J: JobKind> One<'_, J> {
         Step::Spec { of: self.workload.clone(), to: Box::new(self.workload.spec.clone()), change: Change::Adopted }
     }
 
+    /// What is left of a resize goes with the Workload it was for.
+    fn without_slices(&self) -> Option<Step<J>> {
+        let left = self.seen.slices.iter().filter(|slice| slice.metadata.deletion_timestamp.is_none());
+        let left: Vec<_> = left.cloned().collect();
+        (!left.is_empty()).then_some(Step::DeleteSlices(left))
+    }
+
+    fn is_elastic(&self) -> bool {
+        self.seen.policy.elastic_jobs && self.job().is_elastic() && prebuilt_name(self.job()).is_none()
+    }
+
+    /// An elastic job that runs is resized where it is.
+    fn resize_in_place(&self) -> Step<J> {
+        let wanted = self.job().pod_sets();
+        let (pods_now, now) = (self.job().pods_now(), self.now);
+        let elastic = Elastic { parent: self.workload, slices: self.seen.slices, wanted: &wanted, pods_now, now };
+        match elastic.next() {
+            None => Step::Nothing,
+            Some(Resize::Create(slices)) => Step::CreateSlices(slices),
+            Some(Resize::Delete(slices)) => Step::DeleteSlices(slices),
+            Some(Resize::Spec(to)) => Step::Spec { of: self.workload.clone(), to, change: Change::SizeSettled },
+            Some(Resize::Status(to, what)) => {
+                let change = match what {
+                    What::Folded(count) => Change::Folded(count),
+                    What::ScaledDown => Change::ScaledDown,
+                    What::Told => Change::SizeTold,
+                };
+                Step::Status { of: self.workload.clone(), to, change }
+            }
+        }
+    }
+
     fn finished(&self) -> Step<J> {
+        if let Some(step) = self.without_slices() {
+            return step;
+        }
         if is_held(self.workload) { let_go(self.workload) } else { Step::Nothing }
     }
 
@@ -294,6 +349,9 @@ impl<J: JobKind> One<'_, J> {
 
     /// Someone deleted the Workload under the job: it stops, and is queued again with a new one.
     fn workload_deleted(&self) -> Step<J> {
+        if let Some(step) = self.without_slices() {
+            return step;
+        }
         match self.wind_down("Workload is deleted") {
             Some(step) => step,
             None if is_held(self.workload) => let_go(self.workload),
@@ -305,6 +363,9 @@ impl<J: JobKind> One<'_, J> {
     fn evicted(&self) -> Step<J> {
         let evicted = conditions::find(&self.workload.status.conditions, WorkloadCondition::Evicted.as_str());
         let (reason, message) = evicted.map_or(("", ""), |c| (c.reason.as_str(), c.message.as_str()));
+        if let Some(step) = self.without_slices() {
+            return step;
+        }
         if let Some(step) = self.wind_down(message) {
             return step;
         }
@@ -366,6 +427,9 @@ impl<J: JobKind> One<'_, J> {
             (true, true) if shape::is_same(job, self.workload) => self.start(),
             (true, _) => self.rest(),
             (false, true) if !self.was_started_for_this() => stop(job, "Not admitted by cluster queue"),
+            (false, true) if self.is_elastic() && shape::is_same_but_for_counts(job, self.workload) => {
+                self.resize_in_place()
+            }
             (false, true) if !shape::is_running(job, self.workload, self.seen.flavors) => {
                 stop(job, "No matching Workload; restoring pod templates according to existent Workload")
             }
@@ -394,6 +458,10 @@ impl<J: JobKind> One<'_, J> {
 
     /// Never more than a pod set has, and never less than was said before.
     fn reclaimable(&self) -> Vec<usher_api::kueue::workload_status::ReclaimablePod> {
+        // Counts of an elastic job say themselves what it needs.
+        if self.is_elastic() {
+            return self.workload.status.reclaimable_pods.clone();
+        }
         let mut pods = self.job().reclaimable();
         for pod in &mut pods {
             let set = self.workload.spec.pod_sets.iter().find(|set| set.name == pod.name);
@@ -414,7 +482,7 @@ impl<J: JobKind> One<'_, J> {
         if !self.is_admitted() {
             return (false, PodsReadyReason::WaitForStart, NOT_READY);
         }
-        match (self.job().are_pods_ready(), before) {
+        match (self.job().are_pods_ready(self.pods_to_be_ready()), before) {
             (true, _) if recovering => (true, PodsReadyReason::Recovered, READY),
             (true, _) => (true, PodsReadyReason::Started, READY),
             (false, Some(PodsReadyReason::Started | PodsReadyReason::Recovered | PodsReadyReason::WaitForRecovery)) => {
@@ -422,6 +490,15 @@ impl<J: JobKind> One<'_, J> {
             }
             (false, _) => (false, PodsReadyReason::WaitForStart, NOT_READY),
         }
+    }
+
+    /// An elastic job is judged by what it was admitted with, never by what it asks for.
+    fn pods_to_be_ready(&self) -> i32 {
+        if !self.is_elastic() {
+            return self.job().pod_sets().iter().map(|set| set.count).sum();
+        }
+        let admission = self.workload.status.admission.iter();
+        admission.flat_map(|a| &a.pod_set_assignments).map(|a| a.count.unwrap_or(0)).sum()
     }
 
     /// One PATCH that starts the job as it was admitted.
@@ -432,6 +509,9 @@ impl<J: JobKind> One<'_, J> {
         match added {
             Ok(()) => {
                 to.set_suspended(false);
+                if self.is_elastic() {
+                    to.gate_pods();
+                }
                 let notes = to.metadata_mut().annotations.get_or_insert_default();
                 notes.insert(ADMITTED_BY.to_owned(), self.workload.metadata.uid.clone().unwrap_or_default());
                 notes.remove(annotation::STOPPING);

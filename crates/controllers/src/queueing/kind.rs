@@ -6,6 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use usher_api::kueue::keys::{self, annotation};
 use usher_api::kueue::workload::PodSet;
 use usher_api::kueue::workload_status::ReclaimablePod;
 
@@ -37,9 +38,19 @@ pub trait JobKind: Serialize + DeserializeOwned + Clone + Send + Sync + 'static 
     fn pod_sets(&self) -> Vec<PodSet>;
     /// Pods that will not be needed again.
     fn reclaimable(&self) -> Vec<ReclaimablePod>;
-    fn are_pods_ready(&self) -> bool;
+    /// Whether as many pods are ready, or have succeeded.
+    fn are_pods_ready(&self, wanted: i32) -> bool;
+    /// How many pods of it there are, terminating ones included.
+    fn pods_now(&self) -> i32;
+    /// Whether its owner lets it grow and shrink while it runs.
+    fn is_elastic(&self) -> bool {
+        let notes = self.metadata().annotations.as_ref();
+        notes.and_then(|notes| notes.get(annotation::ELASTIC_JOB)).is_some_and(|said| said == keys::TRUE)
+    }
     /// Makes its pods what they are to be once admitted, as many as were admitted.
     fn add(&mut self, additions: &[Addition]) -> Result<(), AdditionError>;
+    /// Pods made from now on wait for their turn (KEP-77).
+    fn gate_pods(&mut self);
     /// Makes its pods what they were before, as its Workload remembers them.
     fn restore(&mut self, pod_sets: &[PodSet]);
 }

@@ -2,12 +2,14 @@
 //! that is evicted.
 //!
 //! Start reading in [`decide`], which says what is to be done about one job; [`kind`] is all that it knows about kinds of
-//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`lifecycle`] is about Workloads whoever
+//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`elastic`] resizes what runs,
+//! [`ungate`] lets its pods go. [`lifecycle`] is about Workloads whoever
 //! they belong to, [`scheduler`] about who gets quota.
 
 pub mod addition;
 mod apply;
 pub mod decide;
+pub mod elastic;
 pub mod kind;
 pub mod kinds;
 pub mod lifecycle;
@@ -16,6 +18,7 @@ pub mod policy;
 pub mod scheduler;
 pub mod shape;
 pub mod transition;
+pub mod ungate;
 
 #[cfg(test)]
 mod tests;
@@ -39,4 +42,5 @@ pub(crate) fn start(
     scheduler::run::start(client, clock, watches, tasks);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
+    ungate::start(client, watches, tasks, metrics);
 }

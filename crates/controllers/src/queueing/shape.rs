@@ -20,6 +20,13 @@ pub fn is_same<J: JobKind>(job: &J, workload: &Workload) -> bool {
         })
 }
 
+/// Whether each pod of a running job asks for what its Workload says, however many there are.
+pub fn is_same_but_for_counts<J: JobKind>(job: &J, workload: &Workload) -> bool {
+    let (sets, said) = (job.pod_sets(), &workload.spec.pod_sets);
+    sets.len() == said.len()
+        && sets.iter().zip(said).all(|(set, said)| set.name == said.name && containers(set) == containers(said))
+}
+
 /// Whether a running job asks for what was admitted. Its template cannot change while it runs, but others may have added
 /// to it when it started: only what takes quota is compared, as upstream does.
 pub fn is_running<J: JobKind>(job: &J, workload: &Workload, flavors: Flavors<'_>) -> bool {

@@ -1,5 +1,7 @@
 //! Stories of one job and its Workload: each step is carried out as the API would, and what is to be seen is compared.
 
+mod elastic;
+
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -18,6 +20,9 @@ use super::transition::Transition;
 struct World {
     job: Job,
     workload: Option<Workload>,
+    slices: Vec<Arc<Workload>>,
+    /// Slices made so far.
+    made: usize,
     policy: Policy,
     now: Timestamp,
     /// What was done, in order.
@@ -44,7 +49,9 @@ impl World {
         World {
             job: serde_json::from_value(job).unwrap(),
             workload: None,
-            policy: Policy { pods_ready: None, keep_finished: None },
+            slices: Vec::new(),
+            made: 0,
+            policy: Policy { pods_ready: None, ..Policy::default() },
             now: Timestamp::from_second(1_700_000_000).unwrap(),
             done: Vec::new(),
         }
@@ -52,23 +59,30 @@ impl World {
 
     /// Carries out steps until there is none.
     fn settle(&mut self) -> &mut World {
-        for _ in 0..30 {
-            let workloads: Vec<_> = self.workload.clone().map(Arc::new).into_iter().collect();
-            let priority = Priority::default();
-            let seen = Observed {
-                job: &self.job,
-                workloads: &workloads,
-                flavors: &flavor,
-                priority: Some(&priority),
-                policy: &self.policy,
-            };
-            let step = decide(&seen, self.now);
-            if step == Step::Nothing {
+        for _ in 0..40 {
+            if !self.step() {
                 return self;
             }
-            self.carry_out(step);
         }
         panic!("no end to it: {:?}", self.done);
+    }
+
+    /// Carries out one step, if there is any.
+    fn step(&mut self) -> bool {
+        let workloads: Vec<_> = self.workload.clone().map(Arc::new).into_iter().collect();
+        let priority = Priority::default();
+        let seen = Observed {
+            job: &self.job,
+            workloads: &workloads,
+            slices: &self.slices,
+            flavors: &flavor,
+            priority: Some(&priority),
+            policy: &self.policy,
+        };
+        let step = decide(&seen, self.now);
+        let is_one = step != Step::Nothing;
+        self.carry_out(step);
+        is_one
     }
 
     fn carry_out(&mut self, step: Step<Job>) {
@@ -98,6 +112,18 @@ impl World {
             Step::Status { to, change, .. } => {
                 self.done.push(tell(&change));
                 self.workload.as_mut().unwrap().status = *to;
+            }
+            Step::CreateSlices(slices) => {
+                self.done.push(format!("{} slices", slices.len()));
+                for mut slice in slices {
+                    self.made += 1;
+                    slice.metadata.uid = Some(format!("slice-{}", self.made));
+                    self.slices.push(Arc::new(slice));
+                }
+            }
+            Step::DeleteSlices(slices) => {
+                self.done.push(format!("{} slices go", slices.len()));
+                self.slices.retain(|own| !slices.contains(own));
             }
             Step::Delete { .. } => self.done.push("Delete".to_owned()),
             Step::LetGo { .. } => {

@@ -5,7 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use usher_api::kueue::Workload;
 use usher_api::kueue::admission_check::CheckState;
 use usher_api::kueue::conditions::{
-    self, AdmittedReason, DeactivationCause, EvictionReason, FinishedReason, QuotaReservedReason, WorkloadCondition,
+    self, AdmittedReason, DeactivationCause, EvictionReason, FinishedReason, QuotaReservedReason, ResizeReason,
+    WorkloadCondition,
 };
 use usher_api::kueue::workload_status::{
     Admission, AdmissionCheckState, EvictionCount, GatePosition, RequeueState, SchedulingStats, WorkloadStatus,
@@ -100,7 +101,8 @@ impl Transition {
     #[must_use]
     pub fn quota_released_for(mut self, reason: QuotaReservedReason, message: &str) -> Self {
         self.set(WorkloadCondition::QuotaReserved, false, reason.as_str(), message);
-        self.status.admission = None;
+        conditions::remove(&mut self.status.conditions, WorkloadCondition::ResizeRequested.as_str());
+        (self.status.admission, self.status.folded_slices) = (None, Vec::new());
         self.admission_synced()
     }
 
@@ -121,6 +123,13 @@ impl Transition {
     #[must_use]
     pub fn deactivated(mut self, cause: DeactivationCause, message: &str) -> Self {
         self.set(WorkloadCondition::DeactivationTarget, true, cause.as_str(), message);
+        self
+    }
+
+    /// A change of size is under way, or over.
+    #[must_use]
+    pub fn resizing(mut self, under_way: bool, reason: ResizeReason, message: &str) -> Self {
+        self.set(WorkloadCondition::ResizeRequested, under_way, reason.as_str(), message);
         self
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::gated_by;
 use super::review::Verdict;
 use crate::field::{Errors, Path};
-use crate::kueue::keys::{self, annotation, label};
+use crate::kueue::keys::{self, annotation, label, scheduling_gate};
 use crate::names;
 
 /// What a Job finds in its namespace.
@@ -17,6 +17,8 @@ pub struct Surroundings {
     pub default_queue: bool,
     /// There is a WorkloadPriorityClass `default`.
     pub default_priority_class: bool,
+    /// Jobs may grow and shrink while they run.
+    pub elastic_jobs: bool,
 }
 
 /// Fills in the queue and the class where there are defaults, and suspends a Job that is in a queue.
@@ -32,6 +34,23 @@ pub fn default_job(job: &mut Value, around: Surroundings) {
     }
     if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("suspend".to_owned(), Value::Bool(true));
+    }
+    if around.elastic_jobs && is_elastic(job) {
+        add_gate(job);
+    }
+}
+
+/// The pods of an elastic Job are born gated: there may be more of them than are admitted.
+fn add_gate(job: &mut Value) {
+    let Some(pods) = job.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) else { return };
+    let gates = pods.entry("schedulingGates").or_insert_with(|| json!([]));
+    if gates.is_null() {
+        *gates = json!([]);
+    }
+    if let Value::Array(gates) = gates
+        && !gates.iter().any(|gate| gate["name"] == scheduling_gate::ELASTIC_JOB)
+    {
+        gates.push(json!({"name": scheduling_gate::ELASTIC_JOB}));
     }
 }
 
@@ -266,7 +285,7 @@ mod tests {
     }
 
     fn refused(new: &Value, old: Option<&Value>) -> String {
-        let around = Surroundings { default_queue: true, default_priority_class: false };
+        let around = Surroundings { default_queue: true, ..Surroundings::default() };
         let errors = validate_job(new, old, around).errors;
         if errors.is_empty() { String::new() } else { errors.to_string() }
     }
@@ -284,7 +303,7 @@ mod tests {
 
     #[test]
     fn the_default_queue_and_class_are_for_those_that_name_none() {
-        let around = Surroundings { default_queue: true, default_priority_class: true };
+        let around = Surroundings { default_queue: true, default_priority_class: true, elastic_jobs: true };
         let mut none = json!({"metadata": {"name": "j", "labels": null}, "spec": {}});
         default_job(&mut none, around);
         let labels = json!({label::QUEUE_NAME: "default", label::PRIORITY_CLASS: "default"});
@@ -293,6 +312,21 @@ mod tests {
         let mut named = job(own.clone(), json!({}), json!({}));
         default_job(&mut named, around);
         assert_eq!(named["metadata"]["labels"], own);
+    }
+
+    #[test]
+    fn the_pods_of_an_elastic_job_are_born_gated_unless_the_feature_is_off() {
+        let notes = json!({annotation::ELASTIC_JOB: "true"});
+        let spec = json!({"template": {"spec": {"schedulingGates": [{"name": "own"}]}}});
+        for (on, gates) in [
+            (true, json!([{"name": "own"}, {"name": "kueue.x-k8s.io/elastic-job"}])),
+            (false, json!([{"name": "own"}])),
+        ] {
+            let mut elastic = job(json!({label::QUEUE_NAME: "q"}), notes.clone(), spec.clone());
+            default_job(&mut elastic, Surroundings { elastic_jobs: on, ..Surroundings::default() });
+            default_job(&mut elastic, Surroundings { elastic_jobs: on, ..Surroundings::default() });
+            assert_eq!(elastic["spec"]["template"]["spec"]["schedulingGates"], gates);
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `batch/v1` Jobs in queues: one pod set, `main`.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PodSchedulingGate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use usher_api::kueue::keys::{self, MAIN_POD_SET, annotation};
+use usher_api::kueue::keys::{self, MAIN_POD_SET, annotation, scheduling_gate};
 use usher_api::kueue::workload::{PodSet, PodSetTopologyRequest};
 use usher_api::kueue::workload_status::ReclaimablePod;
 
@@ -71,12 +71,16 @@ impl JobKind for Job {
         vec![ReclaimablePod { name: MAIN_POD_SET.to_owned(), count: parallelism - left }]
     }
 
-    fn are_pods_ready(&self) -> bool {
+    fn pods_now(&self) -> i32 {
+        self.status.as_ref().map_or(0, |s| s.active.unwrap_or(0).saturating_add(s.terminating.unwrap_or(0)))
+    }
+
+    fn are_pods_ready(&self, wanted: i32) -> bool {
         let Some(status) = &self.status else { return false };
         let uncounted = status.uncounted_terminated_pods.iter().flat_map(|u| u.succeeded.iter().flatten()).count();
         let uncounted = i32::try_from(uncounted).unwrap_or(i32::MAX);
         let ready = status.ready.unwrap_or(0).saturating_add(status.succeeded.unwrap_or(0));
-        ready.saturating_add(uncounted) >= pods(self)
+        ready.saturating_add(uncounted) >= wanted
     }
 
     fn add(&mut self, additions: &[Addition]) -> Result<(), AdditionError> {
@@ -89,6 +93,14 @@ impl JobKind for Job {
         let spec = self.spec.get_or_insert_default();
         spec.template = addition.merged_into(&spec.template)?;
         Ok(())
+    }
+
+    fn gate_pods(&mut self) {
+        let pods = self.spec.get_or_insert_default().template.spec.get_or_insert_default();
+        let gates = pods.scheduling_gates.get_or_insert_default();
+        if !gates.iter().any(|gate| gate.name == scheduling_gate::ELASTIC_JOB) {
+            gates.push(PodSchedulingGate { name: scheduling_gate::ELASTIC_JOB.to_owned() });
+        }
     }
 
     fn restore(&mut self, pod_sets: &[PodSet]) {

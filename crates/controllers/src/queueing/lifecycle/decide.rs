@@ -316,7 +316,10 @@ impl One<'_> {
         let admitted = self.condition(WorkloadCondition::Admitted).filter(|c| c.status == "True")?;
         let ready = self.condition(WorkloadCondition::PodsReady);
         let reason = ready.and_then(|c| PodsReadyReason::parse(&c.reason)).unwrap_or(PodsReadyReason::WaitForStart);
-        if !self.is_staying() || self.workload.role() == Role::Variant || ready.is_some_and(|c| c.status == "True") {
+        if !self.is_staying()
+            || matches!(self.workload.role(), Role::Variant | Role::Slice)
+            || ready.is_some_and(|c| c.status == "True")
+        {
             return None;
         }
         let (since, timeout) = match (reason, ready) {

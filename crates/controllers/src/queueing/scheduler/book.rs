@@ -145,9 +145,10 @@ impl Book {
             self.gone(key);
             return self.seen(key, object);
         }
-        if !is_scheduled(object) {
+        if !is_scheduled(object) || self.is_folded(key, object) {
             return self.gone(key);
         }
+        self.fold(key, object);
         let local = Key::new(&key.namespace, &object.spec.queue_name);
         let known = self.workloads.entry(id).or_insert_with(|| Known {
             object: object.clone(),
@@ -161,6 +162,48 @@ impl Book {
         }
         self.by_local.entry(local).or_default().insert(key.clone());
         self.tell(id, &object.clone());
+    }
+
+    /// A slice that its parent's status counts already counts for nothing itself.
+    fn is_folded(&mut self, key: &Key, slice: &Workload) -> bool {
+        let Some(uid) = slice.metadata.uid.as_deref().filter(|_| slice.role() == Role::Slice) else { return false };
+        let parent = self.parent_of(key, slice).and_then(|id| self.workload(id).cloned());
+        parent.is_some_and(|parent| parent.status.folded_slices.iter().any(|folded| folded == uid))
+    }
+
+    /// What a parent counts from now on is taken out of the books, in the same step in which the parent has more.
+    fn fold(&mut self, key: &Key, parent: &Workload) {
+        if parent.status.folded_slices.is_empty() {
+            return;
+        }
+        let local = Key::new(&key.namespace, &parent.spec.queue_name);
+        let beside: Vec<Key> = self.by_local.get(&local).into_iter().flatten().cloned().collect();
+        for slice in beside {
+            let id = self.id(&slice);
+            let uid = self.workload(id).and_then(|object| object.metadata.uid.clone()).unwrap_or_default();
+            if parent.status.folded_slices.contains(&uid) {
+                self.gone(&slice);
+            }
+        }
+    }
+
+    fn parent_of(&mut self, key: &Key, slice: &Workload) -> Option<WorkloadId> {
+        let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
+        let name = owners.iter().find(|owner| owner.kind == "Workload").map(|owner| owner.name.clone())?;
+        Some(self.id(&Key::new(&key.namespace, &name)))
+    }
+
+    /// A slice goes where its parent is.
+    fn pin(&mut self, parent: Option<WorkloadId>, shape: &mut sched::Shape) {
+        let Some(parent) = parent.and_then(|id| self.workload(id).cloned()) else { return };
+        let assigned = parent.status.admission.iter().flat_map(|a| &a.pod_set_assignments);
+        for got in assigned {
+            let pinned =
+                got.flavors.iter().map(|(r, f)| (self.words.resource_id(r), self.words.flavor_id(f))).collect();
+            if let Some(set) = shape.pod_sets.iter_mut().find(|set| set.name == got.name) {
+                set.pinned = pinned;
+            }
+        }
     }
 
     fn leave_local(&mut self, local: &Key, key: &Key) {
@@ -260,7 +303,11 @@ impl Book {
 
     fn lower(&mut self, object: &Workload) -> sched::Workload {
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
-        let shape = self.words.shape(object);
+        let mut shape = self.words.shape(object);
+        let is_slice = object.role() == Role::Slice;
+        let key = Key::new(namespace, object.metadata.name.as_deref().unwrap_or_default());
+        let part_of = if is_slice { self.parent_of(&key, object) } else { None };
+        self.pin(part_of, &mut shape);
         let boost = object.annotation(annotation::PRIORITY_BOOST).and_then(|text| text.parse::<i64>().ok());
         sched::Workload {
             local: self.words.local_id(namespace, &object.spec.queue_name),
@@ -270,7 +317,7 @@ impl Book {
             place: place(object),
             sibling: 0,
             group: None,
-            part_of: None,
+            part_of,
             active: object.is_active(),
             requeue_at: object
                 .status

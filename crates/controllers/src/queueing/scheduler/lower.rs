@@ -57,7 +57,7 @@ impl Dictionary {
         sched::FlavorId(self.names.flavors.id(name))
     }
 
-    fn resource_id(&mut self, name: &str) -> sched::ResourceId {
+    pub fn resource_id(&mut self, name: &str) -> sched::ResourceId {
         sched::ResourceId(self.names.resources.id(name))
     }
 

@@ -42,6 +42,7 @@ fn surroundings(server: &Server, namespace: &str) -> rules::Surroundings {
             "",
             keys::DEFAULT_WORKLOAD_PRIORITY_CLASS,
         ),
+        elastic_jobs: server.gates().queues.elastic_jobs,
     }
 }
 

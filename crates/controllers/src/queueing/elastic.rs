@@ -1,0 +1,290 @@
+//! Jobs that grow and shrink without stopping (KEP-77): one slice per added replica, folded into the Workload it belongs to.
+//!
+//! What is admitted is what the Workload's status says, at every moment: a slice counts for itself until one write of that
+//! status raises the counts and lists its uid, and from then on it counts for nothing. Each step can be read off the objects,
+//! so that a crash between any two neither loses a replica nor counts one twice:
+//!
+//! 1. slices that were folded go;
+//! 2. slices that are no longer wanted go, the newest first;
+//! 3. slices that are admitted are folded, as many as there are, in one write;
+//! 4. fewer wanted than admitted: the counts are lowered in place, and the quota is free;
+//! 5. more wanted: a slice for each that is missing;
+//! 6. when all that is wanted is admitted, the spec says so too, and folded slices that are gone are forgotten.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use usher_api::kueue::conditions::{self, ResizeReason, WorkloadCondition};
+use usher_api::kueue::keys::{self, label};
+use usher_api::kueue::workload::{PodSet, WorkloadSpec};
+use usher_api::kueue::workload_status::{PodSetAssignment, WorkloadStatus};
+use usher_api::kueue::{API_VERSION, Workload, names};
+use usher_api::quantity::Quantity;
+
+use super::transition::Transition;
+
+/// What is to be done about the size of one elastic job.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resize {
+    Create(Vec<Workload>),
+    Delete(Vec<Arc<Workload>>),
+    Status(Box<WorkloadStatus>, What),
+    Spec(Box<WorkloadSpec>),
+}
+
+/// What a write of the status is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Folded(usize),
+    ScaledDown,
+    Told,
+}
+
+/// An admitted elastic job, its slices, and what it asks for now.
+pub struct Elastic<'a> {
+    pub parent: &'a Workload,
+    pub slices: &'a [Arc<Workload>],
+    /// The pod sets as the job has them now.
+    pub wanted: &'a [PodSet],
+    /// Pods there are, terminating ones included.
+    pub pods_now: i32,
+    pub now: Timestamp,
+}
+
+fn uid(workload: &Workload) -> &str {
+    workload.metadata.uid.as_deref().unwrap_or_default()
+}
+
+fn is_live(slice: &Workload) -> bool {
+    slice.metadata.deletion_timestamp.is_none()
+}
+
+/// Slices of one Workload, the oldest first.
+fn number(slice: &Workload) -> u64 {
+    let name = slice.metadata.name.as_deref().unwrap_or_default();
+    name.rsplit('-').next().and_then(|digits| digits.parse().ok()).unwrap_or(u64::MAX)
+}
+
+impl Elastic<'_> {
+    pub fn next(&self) -> Option<Resize> {
+        self.drop_folded()
+            .or_else(|| self.withdraw())
+            .or_else(|| self.fold())
+            .or_else(|| self.scale_down())
+            .or_else(|| self.create())
+            .or_else(|| self.settle_spec())
+            .or_else(|| self.settle_status())
+    }
+
+    fn is_folded(&self, slice: &Workload) -> bool {
+        self.parent.status.folded_slices.iter().any(|folded| folded == uid(slice))
+    }
+
+    fn assignments(&self) -> &[PodSetAssignment] {
+        self.parent.status.admission.as_ref().map_or(&[], |admission| &admission.pod_set_assignments)
+    }
+
+    fn admitted(&self, set: &str) -> i32 {
+        self.assignments().iter().find(|a| a.name == set).and_then(|a| a.count).unwrap_or(0)
+    }
+
+    /// Slices of a pod set that count for themselves, the oldest first.
+    fn open(&self, set: &str) -> Vec<&Arc<Workload>> {
+        let mut open: Vec<_> = (self.slices.iter())
+            .filter(|slice| is_live(slice) && !self.is_folded(slice) && set_of(slice) == Some(set))
+            .collect();
+        open.sort_by_key(|slice| number(slice));
+        open
+    }
+
+    fn drop_folded(&self) -> Option<Resize> {
+        let folded: Vec<_> =
+            self.slices.iter().filter(|slice| is_live(slice) && self.is_folded(slice)).cloned().collect();
+        (!folded.is_empty()).then_some(Resize::Delete(folded))
+    }
+
+    fn withdraw(&self) -> Option<Resize> {
+        let mut unwanted = Vec::new();
+        for set in self.wanted {
+            let mut open = self.open(&set.name);
+            let mut excess = self.admitted(&set.name) + replicas(&open) - set.count;
+            while excess > 0
+                && let Some(newest) = open.pop()
+            {
+                excess -= replicas(&[newest]);
+                unwanted.push(newest.clone());
+            }
+        }
+        (!unwanted.is_empty()).then_some(Resize::Delete(unwanted))
+    }
+
+    fn fold(&self) -> Option<Resize> {
+        let ready: Vec<&Arc<Workload>> = (self.wanted.iter())
+            .flat_map(|set| self.open(&set.name))
+            .filter(|slice| slice.is(WorkloadCondition::Admitted) && !slice.is(WorkloadCondition::Evicted))
+            .collect();
+        if ready.is_empty() {
+            return None;
+        }
+        let mut to = Transition::of(self.parent, self.now);
+        let admission = to.status.admission.as_mut()?;
+        for slice in &ready {
+            let got = slice.status.admission.as_ref()?.pod_set_assignments.first()?;
+            let of = admission.pod_set_assignments.iter_mut().find(|a| a.name == got.name)?;
+            of.count = Some(of.count.unwrap_or(0).saturating_add(got.count.unwrap_or(0)));
+            for (resource, more) in &got.resource_usage {
+                let total = of.resource_usage.entry(resource.clone()).or_insert(*more);
+                if self.assignments().iter().any(|a| a.name == got.name && a.resource_usage.contains_key(resource)) {
+                    *total = milli(total.milli().saturating_add(more.milli()), *total);
+                }
+            }
+        }
+        to.status.folded_slices.extend(ready.iter().map(|slice| uid(slice).to_owned()));
+        Some(self.status(to, What::Folded(ready.len())))
+    }
+
+    fn scale_down(&self) -> Option<Resize> {
+        if self.wanted.iter().all(|set| set.count >= self.admitted(&set.name)) {
+            return None;
+        }
+        let mut to = Transition::of(self.parent, self.now);
+        for of in &mut to.status.admission.as_mut()?.pod_set_assignments {
+            let had = of.count.unwrap_or(0);
+            let wanted = self.wanted.iter().find(|set| set.name == of.name).map_or(had, |set| set.count);
+            if wanted < had {
+                of.count = Some(wanted);
+                for total in of.resource_usage.values_mut() {
+                    *total = milli(total.milli() / i64::from(had) * i64::from(wanted), *total);
+                }
+            }
+        }
+        // Pods that were done with are part of those that go.
+        to.status.reclaimable_pods.clear();
+        Some(self.status(to, What::ScaledDown))
+    }
+
+    fn create(&self) -> Option<Resize> {
+        let taken: BTreeSet<u64> = self.slices.iter().map(|slice| number(slice)).collect();
+        let mut free = (1..).filter(|n| !taken.contains(n));
+        let mut missing = Vec::new();
+        for set in self.wanted {
+            let have = self.admitted(&set.name) + replicas(&self.open(&set.name));
+            for _ in have..set.count {
+                missing.push(self.slice(set, free.next()?));
+            }
+        }
+        (!missing.is_empty()).then_some(Resize::Create(missing))
+    }
+
+    /// One more replica of a pod set, with all that its parent is queued with.
+    fn slice(&self, set: &PodSet, number: u64) -> Workload {
+        let (meta, spec) = (&self.parent.metadata, &self.parent.spec);
+        let (name, parent_uid) = (meta.name.clone().unwrap_or_default(), uid(self.parent).to_owned());
+        let owner = OwnerReference {
+            api_version: API_VERSION.to_owned(),
+            kind: "Workload".to_owned(),
+            name: name.clone(),
+            uid: parent_uid.clone(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        };
+        let template = spec.pod_sets.iter().find(|own| own.name == set.name).unwrap_or(set).template.clone();
+        Workload {
+            metadata: ObjectMeta {
+                name: Some(names::slice(&name, &parent_uid, &format!("{}-{number}", set.name))),
+                namespace: meta.namespace.clone(),
+                labels: Some([(label::WORKLOAD_SLICE.to_owned(), keys::TRUE.to_owned())].into()),
+                owner_references: Some(vec![owner]),
+                ..ObjectMeta::default()
+            },
+            spec: WorkloadSpec {
+                pod_sets: vec![PodSet { name: set.name.clone(), template, count: 1, ..PodSet::default() }],
+                maximum_execution_time_seconds: None,
+                preemption_gates: Vec::new(),
+                ..spec.clone()
+            },
+            status: WorkloadStatus::default(),
+        }
+    }
+
+    fn settle_spec(&self) -> Option<Resize> {
+        let done = self.wanted.iter().all(|set| set.count == self.admitted(&set.name));
+        let mut to = self.parent.spec.clone();
+        for set in &mut to.pod_sets {
+            set.count = self.admitted(&set.name);
+        }
+        (done && to != self.parent.spec).then(|| Resize::Spec(Box::new(to)))
+    }
+
+    fn settle_status(&self) -> Option<Resize> {
+        let mut to = Transition::of(self.parent, self.now);
+        to.status.folded_slices.retain(|folded| self.slices.iter().any(|slice| uid(slice) == folded));
+        let told = self.told(to);
+        (told.status != self.parent.status).then(|| Resize::Status(Box::new(told.status), What::Told))
+    }
+
+    fn status(&self, to: Transition, what: What) -> Resize {
+        Resize::Status(Box::new(self.told(to).status), what)
+    }
+
+    /// The condition ResizeRequested, as it is to be after this change of the status.
+    fn told(&self, to: Transition) -> Transition {
+        let admission = to.status.admission.clone().unwrap_or_default();
+        let count = |a: &PodSetAssignment| a.count.unwrap_or(0);
+        let admitted: i32 = admission.pod_set_assignments.iter().map(count).sum();
+        let wanted: i32 = self.wanted.iter().map(|set| set.count).sum();
+        let before: i32 = self.parent.spec.pod_sets.iter().map(|set| set.count).sum();
+        let began = conditions::find(&to.status.conditions, WorkloadCondition::ResizeRequested.as_str()).is_some();
+        if admitted < wanted {
+            let (added, of) = ((admitted - before).max(0), (wanted - before).max(wanted - admitted));
+            let message = format!("{added} of {of} added replicas admitted, {}", self.waited_for(&admission));
+            return to.resizing(true, ResizeReason::ScaleUp, &message);
+        }
+        if self.pods_now > wanted && (began || before > wanted) {
+            let left = self.pods_now - wanted;
+            let message = format!("{left} pods above the new size of {wanted} are still there");
+            return to.resizing(true, ResizeReason::ScaleDown, &message);
+        }
+        if !began && before == wanted {
+            return to;
+        }
+        to.resizing(false, ResizeReason::Resized, &format!("All {wanted} replicas are admitted"))
+    }
+
+    /// `waiting for 2 gpu in flavor spot`.
+    fn waited_for(&self, admission: &usher_api::kueue::workload_status::Admission) -> String {
+        let mut parts = Vec::new();
+        for got in &admission.pod_set_assignments {
+            let (count, wanted) = (got.count.unwrap_or(0), self.wanted.iter().find(|set| set.name == got.name));
+            let missing = wanted.map_or(0, |set| set.count) - count;
+            if missing <= 0 || count <= 0 {
+                continue;
+            }
+            for (resource, total) in &got.resource_usage {
+                let amount = milli(total.milli() / i64::from(count) * i64::from(missing), *total);
+                let flavor = got.flavors.get(resource).map_or("", String::as_str);
+                parts.push(format!("{amount} {resource} in flavor {flavor}"));
+            }
+        }
+        if parts.is_empty() { "waiting".to_owned() } else { format!("waiting for {}", parts.join(", ")) }
+    }
+}
+
+fn set_of(slice: &Workload) -> Option<&str> {
+    slice.spec.pod_sets.first().map(|set| set.name.as_str())
+}
+
+fn replicas(slices: &[&Arc<Workload>]) -> i32 {
+    slices.iter().flat_map(|slice| &slice.spec.pod_sets).map(|set| set.count).sum()
+}
+
+/// So many thousandths, written as `like` is.
+fn milli(amount: i64, like: Quantity) -> Quantity {
+    if amount % 1000 == 0 {
+        Quantity::from_units(amount / 1000, like.format())
+    } else {
+        Quantity::from_milli(amount, like.format())
+    }
+}

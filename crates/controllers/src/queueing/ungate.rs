@@ -1,0 +1,242 @@
+//! Lets the pods of elastic jobs go, as many as are admitted (KEP-77).
+//!
+//! A counter for each pod set: no pod is let go unless those that were, and have not ended, are fewer than the replicas
+//! admitted. Pods that are being deleted still count: they use what they were given.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use parking_lot::Mutex;
+use serde_json::json;
+use usher_api::kueue::Workload;
+use usher_api::kueue::conditions::WorkloadCondition;
+use usher_api::kueue::keys::{MAIN_POD_SET, annotation, label, scheduling_gate};
+
+use super::apply::{controller_uid, kueue};
+use crate::runtime::objects::{is_conflict, is_invalid, is_not_found};
+use crate::runtime::{GroupResource, Index, Key, Outcome, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue};
+
+const WORKERS: usize = 4;
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+
+/// A pod as far as its gate is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gated {
+    pub uid: String,
+    pub is_gated: bool,
+    /// It has ended, and uses nothing.
+    pub has_ended: bool,
+    pub is_deleted: bool,
+    pub index: Option<u32>,
+    pub created: Option<Timestamp>,
+    pub name: String,
+}
+
+/// The pods to let go: the lowest index first, else the oldest.
+pub fn to_let_go(pods: &[Gated], admitted: usize) -> Vec<&Gated> {
+    let running = pods.iter().filter(|pod| !pod.is_gated && !pod.has_ended).count();
+    let mut waiting: Vec<&Gated> =
+        pods.iter().filter(|pod| pod.is_gated && !pod.has_ended && !pod.is_deleted).collect();
+    let order = |pod: &&Gated| (pod.index.unwrap_or(u32::MAX), pod.created, pod.name.clone());
+    waiting.sort_by_key(order);
+    waiting.truncate(admitted.saturating_sub(running));
+    waiting
+}
+
+struct Ungater {
+    client: Client,
+    pods: Index<Pod>,
+    jobs: Store<Job>,
+    /// By the uid of the job.
+    workloads: Index<Workload>,
+    /// Pods that were let go and are not seen to be yet, job by job: the watch may be slow, the count must not be.
+    under_way: Mutex<BTreeMap<Key, BTreeMap<String, ()>>>,
+}
+
+pub(super) fn start(client: &Client, watches: &Watches, tasks: &Tasks, metrics: &QueueMetrics) {
+    let pods: Store<Pod> = watches.view(&GroupResource::new("", "pods"));
+    let workloads: Store<Workload> = watches.view(&kueue("workloads"));
+    let ungater = Arc::new(Ungater {
+        client: client.clone(),
+        pods: pods.index(|pod| owner(pod).into_iter().collect()),
+        jobs: watches.view(&GroupResource::new("batch", "jobs")),
+        workloads: workloads.index(|workload| controller_uid(workload).into_iter().collect()),
+        under_way: Mutex::default(),
+    });
+    let queue: WorkQueue<Key> = WorkQueue::new("elastic_ungater", metrics);
+    let mut signals = watches.subscribe(|resource| {
+        resource.id.is("", "pods") || resource.id.is("batch", "jobs") || resource.id == kueue("workloads")
+    });
+    let worker = ungater.clone();
+    queue.run(WORKERS, tasks, move |key| {
+        let ungater = worker.clone();
+        async move { ungater.sync(&key).await }
+    });
+    tasks.spawn(async move {
+        while let Some(signal) = signals.recv().await {
+            if let Some(key) = ungater.concerned(&signal) {
+                queue.add(key);
+            }
+        }
+    });
+}
+
+fn owner(pod: &Pod) -> Option<Arc<str>> {
+    let owners = pod.metadata.owner_references.iter().flatten();
+    owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
+}
+
+fn is_elastic(job: &Job) -> bool {
+    job.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(annotation::ELASTIC_JOB))
+}
+
+impl Ungater {
+    /// The elastic job that a change is about.
+    fn concerned(&self, signal: &Signal) -> Option<Key> {
+        let (Signal::Applied(resource, meta) | Signal::Deleted(resource, meta)) = signal else { return None };
+        let key = match &*resource.id.plural {
+            "jobs" => meta.key(),
+            _ => {
+                let owner = meta.owner_references.iter().find(|o| o.controller == Some(true) && &*o.kind == "Job")?;
+                Key::new(&meta.namespace, &owner.name)
+            }
+        };
+        self.jobs.get(&key).filter(|job| is_elastic(job)).map(|_| key)
+    }
+
+    async fn sync(&self, key: &Key) -> Result<Outcome, kube::Error> {
+        let Some(job) = self.jobs.get(key) else {
+            self.under_way.lock().remove(key);
+            return Ok(Outcome::Settled);
+        };
+        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let pods = self.pods.get(uid);
+        let admitted = self.admitted(uid);
+        let mut by_set: BTreeMap<String, Vec<Gated>> = BTreeMap::new();
+        {
+            let mut all = self.under_way.lock();
+            let under_way = all.entry(key.clone()).or_default();
+            // Those that are seen without their gate, or gone, are no longer under way.
+            under_way
+                .retain(|uid, ()| pods.iter().any(|pod| pod.metadata.uid.as_deref() == Some(uid) && is_gated(pod)));
+            for pod in &pods {
+                let mut gated = gated(pod);
+                gated.is_gated &= !under_way.contains_key(&gated.uid);
+                let labels = pod.metadata.labels.as_ref();
+                let set = labels.and_then(|l| l.get(label::POD_SET)).map_or(MAIN_POD_SET, String::as_str);
+                by_set.entry(set.to_owned()).or_default().push(gated);
+            }
+            if under_way.is_empty() {
+                all.remove(key);
+            }
+        }
+        for (set, pods_of_set) in &by_set {
+            let admitted = usize::try_from(admitted.get(set).copied().unwrap_or(0)).unwrap_or(0);
+            for next in to_let_go(pods_of_set, admitted) {
+                if let Some(pod) = pods.iter().find(|pod| pod.metadata.uid.as_deref() == Some(&next.uid)) {
+                    self.let_go(key, pod).await?;
+                }
+            }
+        }
+        Ok(Outcome::Settled)
+    }
+
+    /// How many replicas of each pod set the job was admitted with.
+    fn admitted(&self, job_uid: &str) -> BTreeMap<String, i32> {
+        let workloads = self.workloads.get(job_uid);
+        let admitted = workloads.iter().find(|w| {
+            w.is(WorkloadCondition::Admitted) && !w.is(WorkloadCondition::Evicted) && !w.is(WorkloadCondition::Finished)
+        });
+        let admission = admitted.and_then(|w| w.status.admission.as_ref());
+        let assignments = admission.map_or(&[][..], |admission| &admission.pod_set_assignments);
+        assignments.iter().map(|a| (a.name.clone(), a.count.unwrap_or(0))).collect()
+    }
+
+    async fn let_go(&self, key: &Key, pod: &Pod) -> Result<(), kube::Error> {
+        let (meta, uid) = (&pod.metadata, pod.metadata.uid.clone().unwrap_or_default());
+        let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+        let others: Vec<_> = gates.filter(|gate| gate.name != scheduling_gate::ELASTIC_JOB).collect();
+        let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
+            "spec": {"schedulingGates": others}});
+        self.under_way.lock().entry(key.clone()).or_default().insert(uid.clone(), ());
+        let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
+        let name = meta.name.as_deref().unwrap_or_default();
+        let written = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        if let Err(error) = written {
+            if let Some(under_way) = self.under_way.lock().get_mut(key) {
+                under_way.remove(&uid);
+            }
+            // Somebody was faster, and what they did brings us back here.
+            if !is_conflict(&error) && !is_not_found(&error) && !is_invalid(&error) {
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_gated(pod: &Pod) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.scheduling_gates.iter().flatten());
+    gates.into_iter().any(|gate| gate.name == scheduling_gate::ELASTIC_JOB)
+}
+
+fn gated(pod: &Pod) -> Gated {
+    let meta = &pod.metadata;
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let index = meta.annotations.as_ref().and_then(|notes| notes.get(COMPLETION_INDEX));
+    Gated {
+        uid: meta.uid.clone().unwrap_or_default(),
+        is_gated: is_gated(pod),
+        has_ended: matches!(phase, Some("Succeeded" | "Failed")),
+        is_deleted: meta.deletion_timestamp.is_some(),
+        index: index.and_then(|text| text.parse().ok()),
+        created: meta.creation_timestamp.as_ref().map(|at| at.0),
+        name: meta.name.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(uid: &str, is_gated: bool, index: Option<u32>) -> Gated {
+        let (name, created) = (uid.to_owned(), Timestamp::from_second(1_700_000_000).ok());
+        Gated { uid: uid.to_owned(), is_gated, has_ended: false, is_deleted: false, index, created, name }
+    }
+
+    fn let_go(pods: &[Gated], admitted: usize) -> Vec<&str> {
+        to_let_go(pods, admitted).into_iter().map(|pod| pod.uid.as_str()).collect()
+    }
+
+    #[test]
+    fn no_more_are_let_go_than_are_admitted_lowest_index_first() {
+        let pods = [pod("c", true, Some(2)), pod("a", true, Some(0)), pod("b", true, Some(1))];
+        assert_eq!(let_go(&pods, 2), ["a", "b"]);
+        assert_eq!(let_go(&pods, 0), [""; 0]);
+        assert_eq!(let_go(&pods, 9), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn one_that_is_being_deleted_keeps_its_place_and_one_that_has_ended_does_not() {
+        let mut going = pod("going", false, None);
+        going.is_deleted = true;
+        let mut ended = pod("ended", false, None);
+        ended.has_ended = true;
+        let pods = [going, ended, pod("next", true, None)];
+        assert_eq!(let_go(&pods, 1), [""; 0]);
+        assert_eq!(let_go(&pods, 2), ["next"]);
+    }
+
+    #[test]
+    fn the_oldest_go_first_and_those_that_are_leaving_never() {
+        let (mut old, young, mut leaving) = (pod("old", true, None), pod("a-young", true, None), pod("b", true, None));
+        old.created = Timestamp::from_second(1_600_000_000).ok();
+        leaving.is_deleted = true;
+        assert_eq!(let_go(&[young, old, leaving], 3), ["old", "a-young"]);
+    }
+}
