@@ -141,7 +141,9 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
         cronjob: run.cronjob.then_some(cronjob),
         node_lifecycle: run.node_lifecycle,
         placement: run.placement,
-        queueing: run.queueing.then(queueing::Policy::default),
+        queueing: run
+            .queueing
+            .then(|| queueing::Policy { elastic_jobs: gates.queues.elastic_jobs, ..queueing::Policy::default() }),
         ..controllers::Options::default()
     };
     server.metrics().register(|registry| {

@@ -136,6 +136,33 @@ fn a_job_told_to_wait_can_be_shrunk_with_kubectl_until_it_fits() {
 }
 
 #[test]
+fn an_elastic_job_grows_and_shrinks_and_what_runs_keeps_its_process() {
+    let machine = need!(Machine::start());
+    flavor(&machine);
+    team(&machine, "a", "30m");
+    let mut elastic = job("grows", "a", "", &format!("echo pid=$$; {FOREVER}").replace("$$", "$$$$"));
+    elastic["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
+    // Without completions: with them, parallelism above their number would be no resize.
+    elastic["spec"]["parallelism"] = json!(1);
+    machine.apply(&elastic);
+    let logs = "logs -l job-name=grows --tail=-1";
+    let pids = |text: &str| text.lines().filter(|line| line.starts_with("pid=")).map(str::to_owned).collect::<Vec<_>>();
+    let first = pids(&machine.wait(logs, "running", |text| pids(text).len() == 1));
+    ok(&machine, r#"patch job grows --type=merge -p '{"spec":{"parallelism":5}}'"#);
+    let three = pids(&machine.wait(logs, "with three processes", |text| pids(text).len() == 3));
+    assert!(three.contains(&first[0]), "{three:?} without {first:?}");
+    let gated = "get pods -l job-name=grows -o jsonpath='{.items[*].spec.schedulingGates[*].name}'";
+    machine.wait(gated, "with two at their gates", |text| text.matches("kueue.x-k8s.io/elastic-job").count() == 2);
+    let resize = |machine: &Machine| reason(&workloads(machine)["grows"], "ResizeRequested");
+    assert_eq!(resize(&machine).as_deref(), Some("ScaleUp"));
+    ok(&machine, r#"patch job grows --type=merge -p '{"spec":{"parallelism":1}}'"#);
+    machine.wait("get pods -l job-name=grows -o name", "with one pod", |text| text.lines().count() == 1);
+    let left = pids(&ok(&machine, logs));
+    assert!(left.len() == 1 && three.contains(&left[0]), "{left:?} of {three:?}");
+    assert_eq!(ok(&machine, "get job grows -o jsonpath='{.spec.suspend}'"), "false");
+}
+
+#[test]
 fn killed_with_many_jobs_in_line_it_loses_none_and_admits_none_twice() {
     const JOBS: usize = 60;
     let nodes = tempfile::NamedTempFile::new().expect("a file");

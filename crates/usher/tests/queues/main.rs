@@ -11,6 +11,7 @@ mod world;
 mod admission;
 mod changes;
 mod desk;
+mod elastic;
 mod ends;
 mod restarts;
 mod sharing;
