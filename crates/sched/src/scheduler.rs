@@ -345,6 +345,7 @@ impl Scheduler {
 
     /// Its claim ends: room for others, and those who waited for it to leave are looked at.
     pub(crate) fn give_up_quota(&mut self, id: WorkloadId) {
+        self.tally.changed.queues.extend(self.world.ledger.booking(id).map(|booking| booking.queue));
         self.world.ledger.release(id);
         self.victim_gone(id);
         if self.unready.remove(&id) {

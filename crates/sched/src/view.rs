@@ -23,6 +23,11 @@ impl Scheduler {
         self.line(queue).map_or(Some(Inactive::NotFound), |line| line.inactive.clone())
     }
 
+    /// All reasons why a queue admits nothing.
+    pub fn problems(&self, queue: QueueId) -> Vec<Inactive> {
+        self.world.problems(queue)
+    }
+
     /// Cohorts whose parents form a cycle.
     pub fn cycles(&self) -> Vec<CohortId> {
         self.world.ledger.tree.cycles()
@@ -128,6 +133,16 @@ impl Scheduler {
         };
         let above: Vec<CohortId> = tree.ancestors(node).filter_map(cohort).collect();
         above.split_last().map_or_else(Vec::new, |(_, below)| below.to_vec())
+    }
+
+    /// The cohort at the top of the tree of a queue.
+    pub fn root_cohort(&self, queue: QueueId) -> Option<CohortId> {
+        let tree = &self.world.ledger.tree;
+        let node = tree.queue(queue).filter(|node| !tree.in_cycle(*node))?;
+        match tree.owner(tree.root(node)) {
+            Owner::Cohort(id) => Some(id),
+            Owner::Queue(_) => None,
+        }
     }
 
     pub fn is_fair(&self) -> bool {

@@ -148,6 +148,9 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
         options.metrics.register(registry);
         options.job_metrics.register(registry);
         options.cronjob_metrics.register(registry);
+        if options.queueing.is_some() {
+            options.queueing_outlook.metrics.register(registry);
+        }
     });
     Controllers::start(client, server.clock().clone(), options)
 }

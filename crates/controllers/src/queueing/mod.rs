@@ -12,6 +12,7 @@ pub mod kinds;
 mod merge_patch;
 pub mod scheduler;
 pub mod shape;
+pub mod status;
 pub mod transition;
 
 #[cfg(test)]
@@ -23,16 +24,19 @@ use usher_env::Clock;
 
 use crate::runtime::{QueueMetrics, Tasks, Watches};
 pub use decide::Policy;
+pub use scheduler::run::Outlook;
 
 /// Starts the scheduler and the controllers of every kind of job that can be queued.
 pub(crate) fn start(
     client: &Client,
     clock: &Clock,
     policy: &Policy,
+    outlook: &Outlook,
     watches: &Watches,
     tasks: &Tasks,
     metrics: &QueueMetrics,
 ) {
-    scheduler::run::start(client, clock, watches, tasks);
+    scheduler::run::start(client, clock, outlook, watches, tasks);
+    status::in_use::start(client, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
 }
