@@ -28,6 +28,7 @@ pub mod server;
 pub mod service;
 mod status;
 mod stored;
+pub mod visibility;
 
 pub use access::Keys;
 pub use body::Body;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use usher_sched::model::{LocalId, QueueId};
 use usher_sched::queue::Order;
@@ -22,14 +23,15 @@ pub enum Line {
     LocalQueue { namespace: String, name: String },
 }
 
-/// Somebody who waits.
-#[derive(Clone, Debug, PartialEq)]
+/// Somebody who waits, as the API shows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Waiting {
     pub metadata: ObjectMeta,
     pub priority: i32,
-    pub local_queue: String,
-    pub place_in_cluster_queue: usize,
-    pub place_in_local_queue: usize,
+    pub local_queue_name: String,
+    pub position_in_cluster_queue: usize,
+    pub position_in_local_queue: usize,
 }
 
 /// Clones look through the same window.
@@ -134,18 +136,18 @@ impl Question {
         let local = book.words.names.locals.find(&format!("{namespace}/{}", object.spec.queue_name)).map(LocalId);
         let Some(local) = local.filter(|local| only.is_none_or(|only| only == *local)) else { return };
         let in_local = self.locals.entry(local).or_default();
-        let place_in_local_queue = *in_local;
+        let in_its_own = *in_local;
         *in_local += 1;
-        let skipped = if only.is_some() { place_in_local_queue } else { at };
+        let skipped = if only.is_some() { in_its_own } else { at };
         if skipped < self.offset {
             return;
         }
         self.found.push(Waiting {
             metadata: shown(&object.metadata),
             priority: object.priority(),
-            local_queue: object.spec.queue_name.clone(),
-            place_in_cluster_queue: at,
-            place_in_local_queue,
+            local_queue_name: object.spec.queue_name.clone(),
+            position_in_cluster_queue: at,
+            position_in_local_queue: in_its_own,
         });
     }
 }
