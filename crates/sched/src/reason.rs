@@ -183,16 +183,20 @@ impl Wait {
     pub fn render(&self, shape: &Shape, names: &Names) -> String {
         match self {
             Wait::Deactivated => "The workload is deactivated".into(),
-            Wait::LocalQueueMissing { local } => format!("LocalQueue {} doesn't exist", names.locals.name(local.0)),
-            Wait::LocalQueueStopped { local } => format!("LocalQueue {} is stopped", names.locals.name(local.0)),
+            Wait::LocalQueueMissing { local } => {
+                format!("LocalQueue {} doesn't exist", short(names.locals.name(local.0)))
+            }
+            Wait::LocalQueueStopped { local } => {
+                format!("LocalQueue {} is inactive", short(names.locals.name(local.0)))
+            }
             Wait::QueueInactive { queue, why: Inactive::NotFound } => {
-                format!("ClusterQueue {} not found", names.queues.name(queue.0))
+                format!("ClusterQueue {} doesn't exist", names.queues.name(queue.0))
             }
             Wait::QueueInactive { queue, .. } => format!("ClusterQueue {} is inactive", names.queues.name(queue.0)),
             Wait::Backoff { .. } => "The workload waits out its back-off before it is queued again".into(),
             Wait::Blocked(Block::NamespaceMismatch) => "Workload namespace doesn't match ClusterQueue selector".into(),
             Wait::Blocked(Block::Misconfigured(what)) => what.clone(),
-            Wait::Blocked(Block::GatedBy(gates)) => format!("The workload is gated by {gates}"),
+            Wait::Blocked(Block::GatedBy(gates)) => format!("Admission is gated by: {gates}"),
             Wait::Blocked(Block::FailedChecks) => "The workload has failed admission checks".into(),
             Wait::Blocked(Block::NotRequeued) => "The workload was evicted and is not queued again yet".into(),
             Wait::Unplaced(pod_sets) => {
@@ -210,6 +214,11 @@ impl Wait {
             Wait::PodsNotReady { .. } => "waiting for all admitted workloads to be in PodsReady condition".into(),
         }
     }
+}
+
+/// A LocalQueue without its namespace, which is the workload's own.
+fn short(local: &str) -> &str {
+    local.rsplit('/').next().unwrap_or(local)
 }
 
 impl Unplaced {

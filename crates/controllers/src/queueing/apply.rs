@@ -15,9 +15,10 @@ use usher_api::kueue::workload::PriorityClassRef;
 use usher_api::kueue::{ResourceFlavor, Workload, WorkloadPriorityClass};
 use usher_env::Clock;
 
-use super::decide::{Change, Observed, Policy, Priority, Step, decide, prebuilt_name, queue_name};
+use super::decide::{Change, Observed, Priority, Step, decide, prebuilt_name, queue_name};
 use super::kind::JobKind;
 use super::merge_patch;
+use super::policy::Policy;
 use crate::runtime::objects::{is_already_exists, is_conflict, is_invalid, is_not_found};
 use crate::runtime::{
     GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
@@ -109,7 +110,7 @@ pub(super) fn start<J: JobKind>(
     });
 }
 
-fn controller_uid(workload: &Workload) -> Option<Arc<str>> {
+pub(super) fn controller_uid(workload: &Workload) -> Option<Arc<str>> {
     let owners = workload.metadata.owner_references.iter().flatten();
     owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
 }
@@ -423,6 +424,6 @@ fn place(workload: &Workload) -> String {
 }
 
 /// A revision that cannot be compared is not waited for.
-fn revision(text: Option<&str>) -> u64 {
+pub(super) fn revision(text: Option<&str>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -21,6 +21,7 @@ use usher_api::kueue::workload_status::WorkloadStatus;
 
 use super::addition::{AdditionError, Flavors, additions};
 use super::kind::JobKind;
+use super::policy::Policy;
 use super::shape;
 use super::transition::Transition;
 
@@ -32,13 +33,6 @@ pub const ADMITTED_BY: &str = "usher.dev/admitted-by";
 pub struct Priority {
     pub class: Option<PriorityClassRef>,
     pub value: i32,
-}
-
-/// What can be set for all jobs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// Keep the PodsReady condition.
-    pub track_pods_ready: bool,
 }
 
 /// All that a decision is made from.
@@ -388,11 +382,12 @@ impl<J: JobKind> One<'_, J> {
             to.status.reclaimable_pods = reclaimable;
             return Some(self.status(to, Change::Reclaimed));
         }
-        if !self.seen.policy.track_pods_ready {
+        let now = conditions::find(&self.workload.status.conditions, WorkloadCondition::PodsReady.as_str());
+        // Until it is admitted, nothing said means the same as not ready.
+        if self.seen.policy.pods_ready.is_none() || (now.is_none() && !self.is_admitted()) {
             return None;
         }
         let (ready, reason, message) = self.pods_ready();
-        let now = conditions::find(&self.workload.status.conditions, WorkloadCondition::PodsReady.as_str());
         let same = now.is_some_and(|c| (c.status == "True") == ready && c.reason == reason.as_str());
         (!same).then(|| self.status(self.transition().pods_ready(ready, reason.as_str(), message), Change::PodsReady))
     }

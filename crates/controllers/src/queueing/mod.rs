@@ -2,14 +2,17 @@
 //! that is evicted.
 //!
 //! Start reading in [`decide`], which says what is to be done about one job; [`kind`] is all that it knows about kinds of
-//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`].
+//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`lifecycle`] is about Workloads whoever
+//! they belong to, [`scheduler`] about who gets quota.
 
 pub mod addition;
 mod apply;
 pub mod decide;
 pub mod kind;
 pub mod kinds;
+pub mod lifecycle;
 mod merge_patch;
+pub mod policy;
 pub mod scheduler;
 pub mod shape;
 pub mod status;
@@ -23,7 +26,7 @@ use kube::Client;
 use usher_env::Clock;
 
 use crate::runtime::{QueueMetrics, Tasks, Watches};
-pub use decide::Policy;
+pub use policy::Policy;
 pub use scheduler::run::Outlook;
 
 /// Starts the scheduler and the controllers of every kind of job that can be queued.
@@ -38,5 +41,6 @@ pub(crate) fn start(
 ) {
     scheduler::run::start(client, clock, outlook, watches, tasks);
     status::in_use::start(client, watches, tasks, metrics);
+    lifecycle::start(client, clock, policy, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
 }

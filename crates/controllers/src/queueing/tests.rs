@@ -10,7 +10,8 @@ use usher_api::kueue::keys::annotation;
 use usher_api::kueue::workload_status::{Admission, PodSetAssignment};
 use usher_api::kueue::{ResourceFlavor, Workload};
 
-use super::decide::{ADMITTED_BY, Change, Observed, Policy, Priority, Step, decide};
+use super::decide::{ADMITTED_BY, Change, Observed, Priority, Step, decide};
+use super::policy::{PodsReady, Policy};
 use super::transition::Transition;
 
 /// A job, its Workload if it has one, and what the rest of the world does to them.
@@ -43,7 +44,7 @@ impl World {
         World {
             job: serde_json::from_value(job).unwrap(),
             workload: None,
-            policy: Policy::default(),
+            policy: Policy { pods_ready: None, keep_finished: None },
             now: Timestamp::from_second(1_700_000_000).unwrap(),
             done: Vec::new(),
         }
@@ -445,7 +446,7 @@ fn a_waiting_job_can_change_its_queue() {
 #[test]
 fn readiness_of_pods_is_told_with_its_history() {
     let mut world = World::new();
-    world.policy.track_pods_ready = true;
+    world.policy.pods_ready = Some(PodsReady::default());
     world.settle().admit_on("spot", 2).settle().pods(2, 0).settle();
     let reason = |world: &World| {
         let all = &world.workload.as_ref().unwrap().status.conditions;

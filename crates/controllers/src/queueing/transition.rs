@@ -8,7 +8,7 @@ use usher_api::kueue::conditions::{
     self, AdmittedReason, DeactivationCause, EvictionReason, FinishedReason, QuotaReservedReason, WorkloadCondition,
 };
 use usher_api::kueue::workload_status::{
-    Admission, AdmissionCheckState, EvictionCount, RequeueState, SchedulingStats, WorkloadStatus,
+    Admission, AdmissionCheckState, EvictionCount, GatePosition, RequeueState, SchedulingStats, WorkloadStatus,
 };
 
 /// A status under change.
@@ -93,9 +93,13 @@ impl Transition {
 
     /// It holds no quota any longer, and waits to be looked at.
     #[must_use]
-    pub fn quota_released(mut self, message: &str) -> Self {
-        let reason = QuotaReservedReason::PendingEvaluation.as_str();
-        self.set(WorkloadCondition::QuotaReserved, false, reason, message);
+    pub fn quota_released(self, message: &str) -> Self {
+        self.quota_released_for(QuotaReservedReason::PendingEvaluation, message)
+    }
+
+    #[must_use]
+    pub fn quota_released_for(mut self, reason: QuotaReservedReason, message: &str) -> Self {
+        self.set(WorkloadCondition::QuotaReserved, false, reason.as_str(), message);
         self.status.admission = None;
         self.admission_synced()
     }
@@ -128,20 +132,56 @@ impl Transition {
 
     /// It is to stop. Its quota stays booked until its pods are gone; its checks begin anew.
     #[must_use]
-    pub fn evicted(mut self, reason: EvictionReason, underlying: &str, message: &str) -> Self {
+    pub fn evicted(self, reason: EvictionReason, underlying: &str, message: &str) -> Self {
+        self.leaving(reason.as_str(), reason, underlying, message)
+    }
+
+    /// The same because it was deactivated, by its owner or for a cause.
+    #[must_use]
+    pub fn evicted_as_inactive(self, cause: &str, message: &str) -> Self {
+        let reason = EvictionReason::Deactivated;
+        let full =
+            if cause.is_empty() { reason.as_str().to_owned() } else { format!("{}DueTo{cause}", reason.as_str()) };
+        self.leaving(&full, reason, cause, message)
+    }
+
+    fn leaving(mut self, full: &str, reason: EvictionReason, underlying: &str, message: &str) -> Self {
         if self.is(WorkloadCondition::Evicted) {
             return self;
         }
-        self.set(WorkloadCondition::Evicted, true, reason.as_str(), message);
-        for check in &mut self.status.admission_checks {
-            if check.state != CheckState::Pending {
-                check.state = CheckState::Pending;
-                check.last_transition_time = Some(Time(self.now));
-                check.message = "Reset to Pending after eviction. Previously: ".into();
-                check.pod_set_updates.clear();
-            }
+        self.set(WorkloadCondition::Evicted, true, full, message);
+        let now = Some(Time(self.now));
+        for check in self.status.admission_checks.iter_mut().filter(|check| check.state != CheckState::Pending) {
+            let retried = check.state == CheckState::Retry;
+            *check = AdmissionCheckState {
+                name: std::mem::take(&mut check.name),
+                message: format!("Reset to Pending after eviction. Previously: {}", check.state.as_str())
+                    .as_str()
+                    .into(),
+                state: CheckState::Pending,
+                last_transition_time: now.clone(),
+                requeue_after_seconds: check.requeue_after_seconds,
+                retry_count: retried.then(|| check.retry_count.unwrap_or(0).saturating_add(1)),
+                pod_set_updates: Vec::new(),
+            };
+        }
+        (self.status.cluster_name, self.status.nominated_cluster_names) = (None, Vec::new());
+        self.status.unhealthy_nodes.clear();
+        if self.is(WorkloadCondition::BlockedOnPreemptionGates) {
+            self.set(WorkloadCondition::BlockedOnPreemptionGates, false, full, message);
+        }
+        for gate in self.status.preemption_gates.iter_mut().filter(|gate| gate.position != GatePosition::Closed) {
+            (gate.position, gate.last_transition_time) = (GatePosition::Closed, now.clone());
         }
         self.counted(reason, underlying)
+    }
+
+    /// Nothing is to happen at some time any longer, and nothing is to be deactivated.
+    #[must_use]
+    pub fn without_wait(mut self) -> Self {
+        conditions::remove(&mut self.status.conditions, WorkloadCondition::DeactivationTarget.as_str());
+        self.status.requeue_state = None;
+        self
     }
 
     fn counted(mut self, reason: EvictionReason, underlying: &str) -> Self {

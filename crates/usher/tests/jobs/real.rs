@@ -17,7 +17,7 @@ async fn jobs_run_suspend_resume_and_end_against_a_real_kube_apiserver() {
     let kubeconfig = Kubeconfig::read_from(harness::Server::kubeconfig(&cluster)).expect("a kubeconfig");
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.expect("a cluster");
-    let world = World::on(Client::try_from(config).expect("a client"), Clock::wall(), Gates::default());
+    let world = World::on(Client::try_from(config).expect("a client"), Clock::wall(), Gates::default(), None);
     let account = async || {
         let accounts =
             kube::Api::<k8s_openapi::api::core::v1::ServiceAccount>::default_namespaced(world.client.clone());

@@ -15,7 +15,7 @@ use usher_apiserver::auth::pki::Pki;
 use usher_apiserver::gates::Gates;
 use usher_apiserver::{Keys, Server};
 use usher_controllers::job::Policy;
-use usher_controllers::{Controllers, Handle, Options, job};
+use usher_controllers::{Controllers, Handle, Options, job, queueing};
 use usher_env::{Clock, Ids};
 use usher_store::Store;
 
@@ -25,6 +25,8 @@ pub struct World {
     pub client: Client,
     pub clock: Clock,
     gates: Gates,
+    /// How work waits in queues, if it does.
+    queues: Option<queueing::Policy>,
     controllers: Option<Handle>,
     _kubelet: Kubelet,
 }
@@ -35,6 +37,10 @@ impl World {
     }
 
     pub async fn with_gates(gates: Gates) -> World {
+        World::with(gates, None).await
+    }
+
+    pub async fn with(gates: Gates, queues: Option<queueing::Policy>) -> World {
         let clock = Clock::virtual_from("2026-11-15T00:00:00Z".parse().expect("a time"));
         let pki = Pki::in_memory(&["localhost".to_owned()], clock.now()).expect("keys");
         let keys = Keys { service_account: pki.service_account_key, tokens: Default::default() };
@@ -42,14 +48,18 @@ impl World {
         let options = usher_apiserver::Options { gates: gates.clone(), ..Default::default() };
         let server = Server::new(store, clock.clone(), Ids::seeded(7), options, keys);
         server.bootstrap().await.expect("bootstrap");
+        if queues.is_some() {
+            server.install(usher_api::kueue::definitions()).await.expect("the kinds of queues");
+            server.clone().start_custom_resources();
+        }
         let client = Client::new(server.service_as(User::new("tester", &[MASTERS])), "default");
-        World::on(client, clock, gates)
+        World::on(client, clock, gates, queues)
     }
 
     /// The controllers and the node against whatever `client` leads to.
-    pub fn on(client: Client, clock: Clock, gates: Gates) -> World {
+    pub fn on(client: Client, clock: Clock, gates: Gates, queues: Option<queueing::Policy>) -> World {
         let kubelet = Kubelet::start(client.clone(), clock.clone());
-        let mut world = World { client, clock, gates, controllers: None, _kubelet: kubelet };
+        let mut world = World { client, clock, gates, queues, controllers: None, _kubelet: kubelet };
         world.start_controllers();
         world
     }
@@ -63,6 +73,7 @@ impl World {
             service_accounts: true,
             job: Some(job::Options { policy, ..Default::default() }),
             ttl_after_finished: true,
+            queueing: self.queues.clone(),
             ..Options::none()
         };
         self.controllers = Some(Controllers::start(self.client.clone(), self.clock.clone(), options));

@@ -22,7 +22,6 @@ use crate::queueing::merge_patch;
 use crate::queueing::status::metrics::Metrics;
 use crate::queueing::status::publish::{Board, Shown};
 use crate::queueing::status::window::{Question, Window};
-use crate::runtime::events::Severity;
 use crate::runtime::{GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
 
 /// Writes under way at once.
@@ -251,12 +250,7 @@ impl Run {
             let now = put(&client, &write).await;
             if now.is_some() {
                 let about = reference(&write.of);
-                for told in &write.told {
-                    match told.severity {
-                        Severity::Normal => recorder.normal(about.clone(), told.reason, told.message.clone()),
-                        Severity::Warning => recorder.warning(about.clone(), told.reason, told.message.clone()),
-                    }
-                }
+                write.told.iter().for_each(|told| told.tell(&recorder, about.clone()));
             }
             let uid = write.of.metadata.uid.clone().unwrap_or_default();
             let _ = done.send(Written { workload: write.workload, uid, kind: write.kind, now });

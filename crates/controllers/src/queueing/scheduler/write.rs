@@ -1,10 +1,12 @@
 //! What a decision means for the status of a workload, and what people are told.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
 use usher_api::kueue::Workload;
-use usher_api::kueue::conditions::EvictionReason;
+use usher_api::kueue::conditions::{EvictionReason, QuotaReservedReason, WorkloadCondition};
 use usher_api::kueue::keys::label;
 use usher_api::kueue::workload_status::WorkloadStatus;
 use usher_sched::model::WorkloadId;
@@ -12,6 +14,7 @@ use usher_sched::plan::{Decision, Eviction};
 
 use super::book::Book;
 use crate::queueing::transition::Transition;
+use crate::runtime::Recorder;
 use crate::runtime::events::Severity;
 
 /// One write of a workload's status.
@@ -35,13 +38,24 @@ pub enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub severity: Severity,
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     pub message: String,
 }
 
 impl Told {
-    fn normal(reason: &'static str, message: String) -> Told {
-        Told { severity: Severity::Normal, reason, message }
+    pub fn normal(reason: impl Into<Cow<'static, str>>, message: String) -> Told {
+        Told { severity: Severity::Normal, reason: reason.into(), message }
+    }
+
+    pub fn warning(reason: impl Into<Cow<'static, str>>, message: String) -> Told {
+        Told { severity: Severity::Warning, reason: reason.into(), message }
+    }
+
+    pub(crate) fn tell(&self, recorder: &Recorder, about: ObjectReference) {
+        match self.severity {
+            Severity::Normal => recorder.normal(about, &self.reason, self.message.clone()),
+            Severity::Warning => recorder.warning(about, &self.reason, self.message.clone()),
+        }
     }
 }
 
@@ -81,13 +95,27 @@ pub fn writes(book: &Book, decision: &Decision, now: Timestamp) -> Vec<Write> {
         }
         Decision::Evict { workload, why } => {
             let Some(of) = book.workload(*workload) else { return Vec::new() };
-            let (reason, message) = match why {
-                Eviction::ClusterQueueStopped => (EvictionReason::ClusterQueueStopped, "The ClusterQueue is stopped"),
-                Eviction::LocalQueueStopped => (EvictionReason::LocalQueueStopped, "The LocalQueue is stopped"),
+            let queue = of.status.admission.as_ref().map_or("", |admission| admission.cluster_queue.as_str());
+            let (reason, message, stopped) = match why {
+                Eviction::ClusterQueueStopped => (
+                    EvictionReason::ClusterQueueStopped,
+                    "The ClusterQueue is stopped",
+                    format!("ClusterQueue {queue} is stopped"),
+                ),
+                Eviction::LocalQueueStopped => (
+                    EvictionReason::LocalQueueStopped,
+                    "The LocalQueue is stopped",
+                    format!("LocalQueue {} is stopped", of.spec.queue_name),
+                ),
             };
-            let to = Transition::of(of, now).evicted(reason, "", message).status;
-            let told = vec![Told::normal(evicted_event(reason), message.to_owned())];
-            vec![Write { workload: *workload, of: of.clone(), to, kind: Kind::Eviction, told }]
+            let (to, told) = if of.is(WorkloadCondition::Admitted) {
+                let to = Transition::of(of, now).evicted(reason, "", message);
+                (to, vec![Told::normal(evicted_event(reason), message.to_owned())])
+            } else {
+                // Nothing of it can run yet: what it reserved is free at once.
+                (Transition::of(of, now).quota_released_for(QuotaReservedReason::Suspended, &stopped), Vec::new())
+            };
+            vec![Write { workload: *workload, of: of.clone(), to: to.status, kind: Kind::Eviction, told }]
         }
         Decision::Wait { workload, reason } => {
             let Some(of) = book.workload(*workload) else { return Vec::new() };
@@ -97,7 +125,7 @@ pub fn writes(book: &Book, decision: &Decision, now: Timestamp) -> Vec<Write> {
             if to == of.status {
                 return Vec::new();
             }
-            let told = vec![Told { severity: Severity::Warning, reason: "Pending", message }];
+            let told = vec![Told::warning("Pending", message)];
             vec![Write { workload: *workload, of: of.clone(), to, kind: Kind::Reason, told }]
         }
     }

@@ -1,0 +1,264 @@
+//! Carries out what [`decide`](super::decide) says about Workloads.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::Client;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use usher_api::kueue::conditions::{self, WorkloadCondition};
+use usher_api::kueue::{ClusterQueue, LocalQueue, Workload, keys};
+use usher_env::Clock;
+
+use super::decide::{Next, Owner, Seen, Step, decide};
+use crate::queueing::apply::{controller_uid, kueue, revision};
+use crate::queueing::merge_patch;
+use crate::queueing::policy::Policy;
+use crate::queueing::scheduler::write::Told;
+use crate::runtime::objects::{is_conflict, is_not_found};
+use crate::runtime::{
+    GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
+};
+
+const WORKERS: usize = 8;
+
+struct Workloads {
+    client: Client,
+    clock: Clock,
+    policy: Policy,
+    watches: Watches,
+    recorder: Recorder,
+    workloads: Store<Workload>,
+    locals: Store<LocalQueue>,
+    queues: Store<ClusterQueue>,
+    jobs: Store<Job>,
+    /// By the uid of the object that controls them.
+    owned: Index<Workload>,
+    /// By the ClusterQueue whose quota they hold.
+    holding: Index<Workload>,
+    /// Those that are kept out of their LocalQueue, as `namespace/name`.
+    kept_out: Index<Workload>,
+    /// The newest revision this wrote of each: nothing is decided on caches that are older.
+    wrote: Mutex<BTreeMap<Key, u64>>,
+    /// What was last heard of each ClusterQueue: its status changes all the time, and matters to nobody here.
+    generations: Mutex<BTreeMap<Arc<str>, i64>>,
+}
+
+pub(in crate::queueing) fn start(
+    client: &Client,
+    clock: &Clock,
+    policy: &Policy,
+    watches: &Watches,
+    tasks: &Tasks,
+    metrics: &QueueMetrics,
+) {
+    let workloads: Store<Workload> = watches.view(&kueue("workloads"));
+    let all = Arc::new(Workloads {
+        client: client.clone(),
+        clock: clock.clone(),
+        policy: policy.clone(),
+        watches: watches.clone(),
+        recorder: Recorder::new(client, clock, "workload_controller", tasks),
+        locals: watches.view(&kueue("localqueues")),
+        queues: watches.view(&kueue("clusterqueues")),
+        jobs: watches.view(&jobs()),
+        owned: workloads.index(|w| controller_uid(w).into_iter().collect()),
+        holding: workloads.index(|w| held_in(w).into_iter().collect()),
+        kept_out: workloads.index(|w| kept_out_of(w).into_iter().collect()),
+        workloads,
+        wrote: Mutex::default(),
+        generations: Mutex::default(),
+    });
+    let queue: WorkQueue<Key> = WorkQueue::new("workload", metrics);
+    let mut signals = watches.subscribe(|resource| {
+        resource.id == jobs() || ["workloads", "localqueues", "clusterqueues"].iter().any(|p| resource.id == kueue(p))
+    });
+    let worker = all.clone();
+    let mut settled = false;
+    let start = queue.clone();
+    let tasks_of_queue = tasks.clone();
+    tasks.spawn(async move {
+        while let Some(signal) = signals.recv().await {
+            if matches!(signal, Signal::Settled) && !settled {
+                // Not before everything is listed: a job that is not there yet is not one that is gone.
+                settled = true;
+                let worker = worker.clone();
+                start.run(WORKERS, &tasks_of_queue, move |key| {
+                    let all = worker.clone();
+                    async move { all.sync(&key).await }
+                });
+            }
+            for key in all.concerned(&signal) {
+                queue.add(key);
+            }
+        }
+    });
+}
+
+fn jobs() -> GroupResource {
+    GroupResource::new("batch", "jobs")
+}
+
+fn held_in(workload: &Workload) -> Option<Arc<str>> {
+    workload.status.admission.as_ref().map(|admission| admission.cluster_queue.as_str().into())
+}
+
+fn kept_out_of(workload: &Workload) -> Option<Arc<str>> {
+    let requeued = conditions::find(&workload.status.conditions, WorkloadCondition::Requeued.as_str())?;
+    let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
+    (requeued.status == "False").then(|| format!("{namespace}/{}", workload.spec.queue_name).into())
+}
+
+fn key_of(workload: &Workload) -> Key {
+    let meta = &workload.metadata;
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
+impl Workloads {
+    /// The Workloads that a change may matter to.
+    fn concerned(&self, signal: &Signal) -> Vec<Key> {
+        let (Signal::Applied(resource, meta) | Signal::Deleted(resource, meta)) = signal else { return Vec::new() };
+        let gone = matches!(signal, Signal::Deleted(..));
+        let of = |found: Vec<Arc<Workload>>| found.iter().map(|w| key_of(w)).collect();
+        match &*resource.id.plural {
+            "workloads" => vec![meta.key()],
+            "jobs" if gone => of(self.owned.get(&meta.uid)),
+            "localqueues" => of(self.kept_out.get(&format!("{}/{}", meta.namespace, meta.name))),
+            "clusterqueues" => self.concerned_by_queue(meta),
+            _ => Vec::new(),
+        }
+    }
+
+    fn concerned_by_queue(&self, meta: &Meta) -> Vec<Key> {
+        let queue = self.queues.get(&meta.key());
+        let generation = queue.as_ref().and_then(|queue| queue.metadata.generation).unwrap_or(0);
+        if self.generations.lock().insert(meta.name.clone(), generation) == Some(generation) {
+            return Vec::new();
+        }
+        let mut concerned: Vec<Key> = self.holding.get(&meta.name).iter().map(|w| key_of(w)).collect();
+        for (key, local) in self.locals.all() {
+            if local.spec.cluster_queue == *meta.name {
+                let kept = self.kept_out.get(&format!("{}/{}", key.namespace, key.name));
+                concerned.extend(kept.iter().map(|w| key_of(w)));
+            }
+        }
+        concerned
+    }
+
+    async fn sync(&self, key: &Key) -> Result<Outcome, kube::Error> {
+        let Some(workload) = self.workloads.get(key) else {
+            self.wrote.lock().remove(key);
+            return Ok(Outcome::Settled);
+        };
+        let wrote = self.wrote.lock().get(key).copied().unwrap_or(0);
+        if wrote > self.watches.seen(&kueue("workloads")) {
+            // The event of our last write will bring us back.
+            return Ok(Outcome::Settled);
+        }
+        let now = self.clock.now();
+        let Next { step, again } = self.decide(key, &workload, now);
+        let after = again.map(|at| at.duration_since(now));
+        if let Some(revision) = self.carry_out(key, &workload, step).await? {
+            self.wrote.lock().insert(key.clone(), revision);
+        }
+        let after = after.and_then(|after| std::time::Duration::try_from(after).ok());
+        Ok(after.map_or(Outcome::Settled, Outcome::After))
+    }
+
+    fn decide(&self, key: &Key, workload: &Workload, now: jiff::Timestamp) -> Next {
+        let local = self.locals.get(&Key::new(&key.namespace, &workload.spec.queue_name));
+        let held = workload.status.admission.as_ref().map(|admission| admission.cluster_queue.clone());
+        let queue = held.or_else(|| local.as_ref().map(|local| local.spec.cluster_queue.clone()));
+        let queue = queue.and_then(|name| self.queues.get(&Key::new("", &name)));
+        let seen = Seen {
+            workload,
+            local: local.as_deref(),
+            queue: queue.as_deref(),
+            owner: self.owner(key, workload),
+            policy: &self.policy,
+        };
+        decide(&seen, now)
+    }
+
+    fn owner(&self, key: &Key, workload: &Workload) -> Owner {
+        let owners = workload.metadata.owner_references.as_deref().unwrap_or_default();
+        let Some(owner) = owners.iter().find(|o| o.controller == Some(true)).or(owners.first()) else {
+            return Owner::None;
+        };
+        if owner.api_version != "batch/v1" || owner.kind != "Job" {
+            return Owner::Somebody;
+        }
+        let job = self.jobs.get(&Key::new(&key.namespace, &owner.name));
+        let is_it = job.is_some_and(|job| job.metadata.uid.as_deref() == Some(owner.uid.as_str()));
+        if is_it { Owner::Somebody } else { Owner::Gone }
+    }
+
+    /// Carries out a step; the revision that was written, if any.
+    async fn carry_out(&self, key: &Key, of: &Workload, step: Step) -> Result<Option<u64>, kube::Error> {
+        match step {
+            Step::Nothing => Ok(None),
+            Step::Status { to, told } => {
+                let of_json = serde_json::to_value(&of.status).map_err(kube::Error::SerdeError)?;
+                let to_json = serde_json::to_value(&*to).map_err(kube::Error::SerdeError)?;
+                let Some(status) = merge_patch::diff(&of_json, &to_json) else { return Ok(None) };
+                let wrote = self.patch(key, of, json!({"status": status}), true).await?;
+                if wrote.is_some() {
+                    told.iter().for_each(|told| told.tell(&self.recorder, kube::Resource::object_ref(of, &())));
+                }
+                Ok(wrote)
+            }
+            Step::Deactivate => self.patch(key, of, json!({"spec": {"active": false}}), false).await,
+            Step::LetGo => self.let_go(key, of).await,
+            Step::Delete { why } => {
+                let wrote = self.let_go(key, of).await?;
+                let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
+                let only = Preconditions { uid: of.metadata.uid.clone(), resource_version: None };
+                let how = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
+                match api.delete(&key.name, &how).await {
+                    Ok(_) => {
+                        let about = kube::Resource::object_ref(of, &());
+                        Told::normal("Deleted", why.to_owned()).tell(&self.recorder, about);
+                    }
+                    Err(error) if is_not_found(&error) || is_conflict(&error) => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(wrote)
+            }
+        }
+    }
+
+    async fn let_go(&self, key: &Key, of: &Workload) -> Result<Option<u64>, kube::Error> {
+        let finalizers = of.metadata.finalizers.as_deref().unwrap_or_default();
+        let left: Vec<&String> = finalizers.iter().filter(|f| *f != keys::RESOURCE_IN_USE).collect();
+        if left.len() == finalizers.len() {
+            return Ok(None);
+        }
+        self.patch(key, of, json!({"metadata": {"finalizers": left}}), false).await
+    }
+
+    /// A patch that holds only for the Workload as it was seen. Somebody who was faster brings us back here.
+    async fn patch(
+        &self,
+        key: &Key,
+        of: &Workload,
+        mut patch: Value,
+        status: bool,
+    ) -> Result<Option<u64>, kube::Error> {
+        patch["metadata"]["uid"] = json!(of.metadata.uid);
+        patch["metadata"]["resourceVersion"] = json!(of.metadata.resource_version);
+        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        let written = if status {
+            api.patch_status(&key.name, &params, &patch).await
+        } else {
+            api.patch(&key.name, &params, &patch).await
+        };
+        match written {
+            Ok(now) => Ok(Some(revision(now.metadata.resource_version.as_deref()))),
+            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

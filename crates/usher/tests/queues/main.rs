@@ -1,0 +1,16 @@
+//! Jobs in queues, with the real API server and all controllers in this process, on virtual time, and a node that pretends
+//! to run pods.
+
+#[path = "../jobs/kubelet.rs"]
+#[allow(dead_code, reason = "shared with the tests of Jobs")]
+mod kubelet;
+#[path = "../jobs/world.rs"]
+#[allow(dead_code, reason = "shared with the tests of Jobs")]
+mod world;
+
+mod admission;
+mod changes;
+mod desk;
+mod ends;
+mod restarts;
+mod sharing;
