@@ -35,6 +35,8 @@ pub enum Event {
     /// Its quota is reserved in the API, or it is admitted: confirms a decision, or tells of one made before a restart.
     Reserved {
         workload: WorkloadId,
+        /// Whose quota; None: that of the queue it waits for. Its local queue may be gone, or lead elsewhere by now.
+        queue: Option<QueueId>,
         assignment: Assignment,
         since: Time,
         admitted: bool,
@@ -152,8 +154,8 @@ impl Scheduler {
                 self.turn_group(Some(id));
             }
             Event::Workload(id, workload) => self.set_workload(id, workload),
-            Event::Reserved { workload, assignment, since, admitted } => {
-                self.reserved(workload, assignment, since, admitted)
+            Event::Reserved { workload, queue, assignment, since, admitted } => {
+                self.reserved(workload, queue, assignment, since, admitted)
             }
             Event::Admitted(id) => {
                 if self.world.ledger.amend(id, |booking| booking.stage = Stage::Admitted) {
@@ -264,7 +266,14 @@ impl Scheduler {
         self.stand(id);
     }
 
-    fn reserved(&mut self, id: WorkloadId, assignment: Assignment, since: Time, admitted: bool) {
+    fn reserved(
+        &mut self,
+        id: WorkloadId,
+        queue: Option<QueueId>,
+        assignment: Assignment,
+        since: Time,
+        admitted: bool,
+    ) {
         let Some(entry) = self.entry(id) else { return };
         let workload = entry.workload.clone();
         let stage = if admitted { Stage::Admitted } else { Stage::Reserved };
@@ -282,7 +291,7 @@ impl Scheduler {
             }
             self.recount(id);
         } else {
-            let Some(queue) = self.queue_of(&workload) else { return };
+            let Some(queue) = queue.or_else(|| self.queue_of(&workload)) else { return };
             self.leave(id);
             self.book(id, queue, assignment.usage, stage, since, false);
         }

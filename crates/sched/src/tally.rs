@@ -189,11 +189,7 @@ impl Sums {
 }
 
 fn once(members: Counts) -> Counts {
-    Counts {
-        pending: members.pending.min(1),
-        reserving: members.reserving.min(1),
-        admitted: members.admitted.min(1),
-    }
+    Counts { pending: members.pending.min(1), reserving: members.reserving.min(1), admitted: members.admitted.min(1) }
 }
 
 fn add(to: &mut Counts, what: Counts, sign: i64) {

@@ -336,7 +336,8 @@ impl Driver {
                     let booked = self.book.bookings.get_mut(id).unwrap();
                     booked.admitted = admitted;
                     let (assignment, since) = (booked.assignment.clone(), booked.since);
-                    self.sched.apply(Event::Reserved { workload: WorkloadId(*id), assignment, since, admitted });
+                    let workload = WorkloadId(*id);
+                    self.sched.apply(Event::Reserved { workload, queue: None, assignment, since, admitted });
                 }
             }
             Step::Resize { id, percent } => {
@@ -459,7 +460,11 @@ impl Driver {
                 let workload = &self.book.pending[&id.0];
                 (std::cmp::Reverse(workload.priority), workload.queued_at, workload.place, workload.sibling)
             });
-            prop_assert!(places.clone().eq(places.by_ref().collect::<BTreeSet<_>>()), "the line of queue {} in order", id);
+            prop_assert!(
+                places.clone().eq(places.by_ref().collect::<BTreeSet<_>>()),
+                "the line of queue {} in order",
+                id
+            );
             let pieces = self.pieces(QueueId(id), 2);
             prop_assert_eq!(&pieces, &line, "the line of queue {} by twos", id);
             let (active, parked) = self.sched.active_and_parked(QueueId(id));

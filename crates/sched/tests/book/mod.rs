@@ -261,7 +261,7 @@ impl Book {
             let workload = WorkloadId(*id);
             events.push(Event::Workload(workload, booked.workload.clone()));
             let (assignment, since, admitted) = (booked.assignment.clone(), booked.since, booked.admitted);
-            events.push(Event::Reserved { workload, assignment, since, admitted });
+            events.push(Event::Reserved { workload, queue: None, assignment, since, admitted });
             if booked.leaving {
                 events.push(Event::Evicting(workload));
             }

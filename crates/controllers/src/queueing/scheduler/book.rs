@@ -261,7 +261,8 @@ impl Book {
         if let Some(known) = self.workloads.get_mut(&id) {
             known.admitting = None;
         }
-        self.scheduler.apply(Event::Reserved { workload: id, assignment, since, admitted });
+        let queue = object.status.admission.as_ref().map(|admission| self.words.queue_id(&admission.cluster_queue));
+        self.scheduler.apply(Event::Reserved { workload: id, queue, assignment, since, admitted });
         if object.is(WorkloadCondition::Evicted) {
             self.scheduler.apply(Event::Evicting(id));
         }

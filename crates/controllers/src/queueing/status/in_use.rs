@@ -39,7 +39,9 @@ fn decide(meta: &ObjectMeta, used: impl FnOnce() -> bool) -> Option<Vec<String>>
     let held = now.iter().any(|finalizer| finalizer == RESOURCE_IN_USE);
     match (meta.deletion_timestamp.is_some(), held) {
         (false, false) => Some(now.iter().cloned().chain([RESOURCE_IN_USE.to_owned()]).collect()),
-        (true, true) if !used() => Some(now.iter().filter(|finalizer| *finalizer != RESOURCE_IN_USE).cloned().collect()),
+        (true, true) if !used() => {
+            Some(now.iter().filter(|finalizer| *finalizer != RESOURCE_IN_USE).cloned().collect())
+        }
         _ => None,
     }
 }
@@ -142,9 +144,12 @@ impl Keeper {
 
     fn is_used(&self, kind: Kind, name: &str) -> bool {
         match kind {
-            Kind::Flavor => self.queues.all().iter().any(|(_, queue)| queue.spec.flavors().any(|flavor| flavor == name)),
+            Kind::Flavor => {
+                self.queues.all().iter().any(|(_, queue)| queue.spec.flavors().any(|flavor| flavor == name))
+            }
             Kind::Check => self.queues.all().iter().any(|(_, queue)| {
-                let checks = queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
+                let checks =
+                    queue.spec.admission_checks_strategy.iter().flat_map(|strategy| &strategy.admission_checks);
                 checks.into_iter().any(|check| check.name == name)
             }),
             Kind::Topology => {

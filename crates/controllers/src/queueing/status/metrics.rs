@@ -305,7 +305,9 @@ impl Metrics {
         let owner = local_owner(&key);
         let active = conditions::is_true(&status.conditions, "Active");
         // Those in line are not told apart by LocalQueue: whether they are parked is known of the whole queue.
-        let waiting = if active { [("active", status.pending_workloads), ("inadmissible", 0)] } else {
+        let waiting = if active {
+            [("active", status.pending_workloads), ("inadmissible", 0)]
+        } else {
             [("active", 0), ("inadmissible", status.pending_workloads)]
         };
         for (state, count) in waiting {
@@ -525,4 +527,118 @@ fn plain(resource: &str, amount: Amount) -> f64 {
 
 fn finite(share: f64) -> f64 {
     if share.is_infinite() { f64::NAN } else { share }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn workload(status: Value) -> Workload {
+        serde_json::from_value(json!({
+            "metadata": {"namespace": "n", "name": "w", "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"queueName": "lq", "priorityClassRef": {"name": "high"}, "podSets": []}, "status": status}))
+        .unwrap()
+    }
+
+    fn condition(ty: &str, status: &str, at: &str) -> Value {
+        json!({"type": ty, "status": status, "reason": "Preempted", "message": "", "lastTransitionTime": at})
+    }
+
+    fn text(metrics: &Metrics) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    fn line(metrics: &Metrics, name: &str) -> Vec<String> {
+        let text = text(metrics);
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")) || *line == name);
+        lines.map(|line| line.replace(r#",replica_role="standalone""#, "")).collect()
+    }
+
+    #[test]
+    fn what_became_of_a_workload_is_counted_once() {
+        let metrics = Metrics::default();
+        let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
+        let waiting = workload(json!({}));
+        let admission = json!({"clusterQueue": "cq", "podSetAssignments": []});
+        let admitted = workload(json!({"admission": admission, "conditions": [
+            condition("QuotaReserved", "True", "2026-01-01T00:00:04Z"), condition("Admitted", "True", "2026-01-01T00:00:10Z")]}));
+        metrics.turned(&waiting, &admitted, now);
+        metrics.turned(&admitted, &admitted, now);
+        let labels = r#"{cluster_queue="cq",priority_class="high"}"#;
+        assert_eq!(
+            line(&metrics, "kueue_admitted_workloads_total"),
+            [format!("kueue_admitted_workloads_total{labels} 1")]
+        );
+        assert_eq!(
+            line(&metrics, "kueue_admission_wait_time_seconds_sum"),
+            [format!("kueue_admission_wait_time_seconds_sum{labels} 10.0")]
+        );
+        assert_eq!(line(&metrics, "kueue_admission_checks_wait_time_seconds_count"), [""; 0]);
+        assert_eq!(
+            line(&metrics, "kueue_local_queue_quota_reserved_workloads_total"),
+            [r#"kueue_local_queue_quota_reserved_workloads_total{name="lq",namespace="n",priority_class="high"} 1"#]
+        );
+        let finished = workload(
+            json!({"admission": admission, "accumulatedPastExecutionTimeSeconds": 5, "conditions": [
+            condition("QuotaReserved", "True", "2026-01-01T00:00:04Z"), condition("Admitted", "True", "2026-01-01T00:00:10Z"),
+            condition("Finished", "True", "2026-01-01T00:00:30Z")]}),
+        );
+        metrics.turned(&admitted, &finished, "2026-01-01T00:00:30Z".parse().unwrap());
+        assert_eq!(
+            line(&metrics, "kueue_finished_workloads_total"),
+            [format!("kueue_finished_workloads_total{labels} 1")]
+        );
+        assert_eq!(
+            line(&metrics, "kueue_execution_time_seconds_sum"),
+            [format!("kueue_execution_time_seconds_sum{labels} 25.0")]
+        );
+    }
+
+    #[test]
+    fn evictions_are_counted_by_reason_and_once() {
+        let metrics = Metrics::default();
+        let now: Timestamp = "2026-01-01T00:00:20Z".parse().unwrap();
+        let evicted = |count: i32, reserved: &str| {
+            let stats = json!({"evictions": [{"reason": "Preempted", "underlyingCause": "", "count": count}]});
+            workload(json!({"schedulingStats": stats, "admission": {"clusterQueue": "cq", "podSetAssignments": []},
+                "conditions": [condition("QuotaReserved", reserved, "2026-01-01T00:00:04Z"),
+                    condition("Evicted", if count == 0 { "False" } else { "True" }, "2026-01-01T00:00:17Z")]}))
+        };
+        metrics.turned(&evicted(0, "True"), &evicted(1, "True"), now);
+        metrics.turned(&evicted(1, "True"), &evicted(1, "False"), now);
+        metrics.turned(&evicted(1, "True"), &evicted(2, "True"), now);
+        let labels = r#"{cluster_queue="cq",reason="Preempted",underlying_cause="",priority_class="high"}"#;
+        assert_eq!(
+            line(&metrics, "kueue_evicted_workloads_total"),
+            [format!("kueue_evicted_workloads_total{labels} 2")]
+        );
+        assert_eq!(
+            line(&metrics, "kueue_evicted_workloads_once_total"),
+            [format!("kueue_evicted_workloads_once_total{labels} 1")]
+        );
+        assert_eq!(
+            line(&metrics, "kueue_workload_eviction_latency_seconds_sum"),
+            [r#"kueue_workload_eviction_latency_seconds_sum{cluster_queue="cq",reason="Preempted"} 3.0"#]
+        );
+    }
+
+    #[test]
+    fn everything_about_a_queue_goes_with_it() {
+        let metrics = Metrics::default();
+        metrics.preempted("a", "InClusterQueue");
+        metrics.preempted("b", "InClusterQueue");
+        metrics.forget_queue("a");
+        assert_eq!(
+            line(&metrics, "kueue_preempted_workloads_total"),
+            [r#"kueue_preempted_workloads_total{preempting_cluster_queue="b",reason="InClusterQueue"} 1"#]
+        );
+        metrics.preempted("a", "InClusterQueue");
+        assert_eq!(line(&metrics, "kueue_preempted_workloads_total").len(), 2);
+    }
 }

@@ -25,7 +25,10 @@ enum State {
     Written(Timestamp),
     Waiting(Timestamp),
     /// Under way since then, and whether it has changed meanwhile.
-    Writing { since: Timestamp, again: bool },
+    Writing {
+        since: Timestamp,
+        again: bool,
+    },
 }
 
 impl<K> Default for Pace<K> {
@@ -78,13 +81,6 @@ impl<K: Ord + Clone> Pace<K> {
             self.wait(key, (since + INTERVAL).max(now));
         } else {
             self.states.insert(key, State::Written(since));
-        }
-    }
-
-    /// It is gone.
-    pub fn forget(&mut self, key: &K) {
-        if let Some(State::Waiting(at)) = self.states.remove(key) {
-            self.due.remove(&(at, key.clone()));
         }
     }
 
@@ -169,15 +165,5 @@ mod tests {
         pace.begin('a', at(0));
         pace.end('a', false, at(3));
         assert_eq!(pace.next(), Some(at(1000)));
-    }
-
-    #[test]
-    fn what_is_gone_has_no_time() {
-        let mut pace = Pace::default();
-        pace.touch('a', at(0));
-        write(&mut pace, at(0));
-        pace.touch('a', at(1));
-        pace.forget(&'a');
-        assert_eq!((pace.next(), pace.take_due(at(9000))), (None, vec![]));
     }
 }

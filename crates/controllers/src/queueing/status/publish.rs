@@ -24,7 +24,7 @@ use crate::runtime::objects::is_not_found;
 use crate::runtime::{Key, Tasks};
 
 /// Writes under way at once: enough to keep up, few enough to leave the store to decisions.
-const CONCURRENT: usize = 8;
+const CONCURRENT: usize = 4;
 
 /// What is shown of queues, and what of it is being written.
 pub(crate) struct Board {

@@ -98,7 +98,8 @@ pub fn cohort(book: &Book, id: CohortId, object: &Cohort) -> CohortStatus {
 pub fn check(object: &AdmissionCheck, now: Timestamp) -> AdmissionCheckStatus {
     let mut status = object.status.clone();
     if let Some(what) = unsupported(object) {
-        let message = format!("{what} is not supported; ClusterQueues with this check admit nothing until it is removed");
+        let message =
+            format!("{what} is not supported; ClusterQueues with this check admit nothing until it is removed");
         activate(&mut status.conditions, false, "NotSupported", &message, object.metadata.generation, now);
     }
     status
@@ -181,9 +182,8 @@ fn cells<'b>(book: &'b Book, queue: &'b Queue) -> impl Iterator<Item = (&'b str,
     queue.groups.iter().flat_map(move |group| {
         group.flavors.iter().map(move |flavor| {
             let resources = group.resources.iter();
-            let mut cells: Vec<(&str, Cell)> = resources
-                .map(|resource| (names.resources.name(resource.0), Cell::new(*flavor, *resource)))
-                .collect();
+            let mut cells: Vec<(&str, Cell)> =
+                resources.map(|resource| (names.resources.name(resource.0), Cell::new(*flavor, *resource))).collect();
             cells.sort_unstable();
             (names.flavors.name(flavor.0), cells)
         })
