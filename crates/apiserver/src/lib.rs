@@ -13,6 +13,7 @@ mod body;
 mod bootstrap;
 pub mod crd;
 mod discovery;
+pub mod exec;
 pub mod gates;
 pub mod listen;
 pub mod logs;
@@ -29,6 +30,7 @@ pub mod service;
 mod status;
 mod stored;
 pub mod visibility;
+mod websocket;
 
 pub use access::Keys;
 pub use body::Body;

@@ -36,6 +36,7 @@ struct Shared {
     metrics: Metrics,
     logs: std::sync::OnceLock<Arc<dyn crate::logs::LogSource>>,
     pending: std::sync::OnceLock<Arc<dyn crate::visibility::PendingWorkloads>>,
+    exec: std::sync::OnceLock<Arc<dyn crate::exec::ExecSource>>,
     closing: watch::Sender<bool>,
     crowd: crate::rest::Crowd,
 }
@@ -87,6 +88,7 @@ impl Server {
             metrics: Metrics::default(),
             logs: Default::default(),
             pending: Default::default(),
+            exec: Default::default(),
             closing: watch::Sender::new(false),
             crowd: Default::default(),
         }))
@@ -119,6 +121,15 @@ impl Server {
     /// Says where the output of pods comes from; once, after which it stays so.
     pub fn serve_logs(&self, source: Arc<dyn crate::logs::LogSource>) {
         let _ = self.0.logs.set(source);
+    }
+
+    /// Says who runs commands in containers. Without it nobody does.
+    pub fn serve_exec(&self, source: Arc<dyn crate::exec::ExecSource>) {
+        let _ = self.0.exec.set(source);
+    }
+
+    pub(crate) fn exec_source(&self) -> Option<&Arc<dyn crate::exec::ExecSource>> {
+        self.0.exec.get()
     }
 
     pub(crate) fn log_source(&self) -> Option<&Arc<dyn crate::logs::LogSource>> {

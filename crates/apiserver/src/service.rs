@@ -8,7 +8,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderValue, RETRY_AFTER,
+    SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_PROTOCOL, UPGRADE, USER_AGENT,
+};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use serde_json::json;
@@ -22,7 +25,7 @@ use crate::request::{Info, Query};
 use crate::rest::{Answer, Ask};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
-use crate::{discovery, metrics};
+use crate::{discovery, exec, metrics};
 
 /// Who a connection belongs to, put on its requests by the listener. Absent in process without a user.
 #[derive(Clone, Debug, Default)]
@@ -102,6 +105,11 @@ impl Server {
             }
         };
         let user = self.authorize(user, &mut parts.headers, &info, &query)?;
+        if exec::is_stream(&info) {
+            // Whoever may only read must not run something: a websocket begins with a GET.
+            self.authorize(user, &mut parts.headers, &Info { verb: "create", ..info.clone() }, &query)?;
+            return self.stream(parts, &info, &query);
+        }
         if !info.is_resource {
             if !matches!(info.verb, "get" | "head") {
                 return Err(ApiError::method_unknown());
@@ -240,6 +248,16 @@ impl Server {
         if let Some(secs) = retry_after {
             headers.insert(RETRY_AFTER, HeaderValue::from(secs));
         }
+        if let Some(switch) = &answer.switch {
+            headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(switch.protocol));
+            if let Ok(accept) = HeaderValue::from_str(&switch.accept) {
+                headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+            }
+            headers.remove(CONTENT_TYPE);
+            return response;
+        }
         for warning in answer.warnings {
             if let Ok(value) = HeaderValue::from_str(&warning_header(&warning)) {
                 headers.append("warning", value);
@@ -320,7 +338,7 @@ fn counted(body: Body, gauge: prometheus_client::metrics::gauge::Gauge) -> Body 
 }
 
 fn is_long_running(info: &Info, query: &Query) -> bool {
-    info.verb == "watch" || (info.subresource == "log" && query.flag("follow"))
+    info.verb == "watch" || (info.subresource == "log" && query.flag("follow")) || exec::is_stream(info)
 }
 
 async fn read_body<B>(body: B, limit: usize) -> Result<Bytes>
@@ -441,6 +459,8 @@ where
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         let server = self.server.clone();
         request.extensions_mut().insert(Trusted(self.user.clone()));
+        // Managed fields name their manager by it.
+        request.headers_mut().entry(USER_AGENT).or_insert(HeaderValue::from_static("usher"));
         Box::pin(async move { Ok(server.handle(request).await) })
     }
 }

@@ -1,6 +1,6 @@
 //! This machine as a node: registers it, keeps its lease, and gives every pod bound to it a worker.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -23,6 +23,7 @@ use crate::machine::{Machine, node_name};
 use crate::record::{State, User};
 use crate::register;
 use crate::shim;
+use crate::volumes::{Source, sources};
 use crate::worker::{Message, Worker};
 
 #[derive(Clone, Debug)]
@@ -141,6 +142,15 @@ impl Drop for Node {
 async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: CancellationToken) {
     let (tell, mut changes) = mpsc::unbounded_channel::<Change<Pod>>();
     let fields = format!("spec.nodeName={name}");
+    let (say, mut sources) = mpsc::unbounded_channel();
+    for (source, path) in [(Source::ConfigMap, "/api/v1/configmaps"), (Source::Secret, "/api/v1/secrets")] {
+        let (client, say, stop) = (client.clone(), say.clone(), stop.clone());
+        tokio::spawn(async move {
+            let follow = follow(client, path, None, |change: Change<Named>| drop(say.send((source, change))));
+            stop.run_until_cancelled(follow).await;
+        });
+    }
+    drop(say);
     let following = tokio::spawn({
         let stop = stop.clone();
         async move {
@@ -148,10 +158,11 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
             stop.run_until_cancelled(follow).await;
         }
     });
-    let mut pods = Pods { kit, workers: HashMap::new(), tasks: JoinSet::new() };
+    let mut pods = Pods { kit, workers: HashMap::new(), sources: HashMap::new(), tasks: JoinSet::new() };
     let mut first = true;
     loop {
         tokio::select! {
+            Some((source, change)) = sources.recv() => pods.refresh(source, &change),
             change = changes.recv() => match change {
                 None => break,
                 Some(Change::Listed(list)) => {
@@ -168,6 +179,7 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
             Some(ended) = pods.tasks.join_next() => {
                 if let Ok(uid) = ended {
                     pods.workers.remove(&uid);
+                    pods.sources.remove(&uid);
                 }
             }
             () = stop.cancelled() => break,
@@ -177,9 +189,23 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
     pods.stop().await;
 }
 
+/// Of an object that volumes and variables are made from, all that matters here.
+#[derive(serde::Deserialize)]
+struct Named {
+    metadata: Name,
+}
+
+#[derive(serde::Deserialize)]
+struct Name {
+    namespace: String,
+    name: String,
+}
+
 struct Pods {
     kit: Arc<Kit>,
     workers: HashMap<String, mpsc::UnboundedSender<Message>>,
+    /// What the volumes and variables of each pod are made from, and in which namespace.
+    sources: HashMap<String, (String, BTreeSet<(Source, String)>)>,
     tasks: JoinSet<String>,
 }
 
@@ -191,12 +217,28 @@ impl Pods {
             let _ = worker.send(Message::Pod(pod));
             return;
         }
+        self.sources.insert(uid.clone(), (pod.metadata.namespace.clone().unwrap_or_default(), sources(&pod)));
         let (worker, outbox) = Worker::new(self.kit.clone(), pod);
         self.workers.insert(uid.clone(), outbox);
         self.tasks.spawn(async move {
             worker.run().await;
             uid
         });
+    }
+
+    /// Tells the pods that are concerned by what has changed; after a gap nobody knows what has.
+    fn refresh(&self, source: Source, change: &Change<Named>) {
+        let concerns = |(namespace, of): &(String, BTreeSet<(Source, String)>)| match change {
+            Change::Listed(_) => of.iter().any(|(kind, _)| *kind == source),
+            Change::Applied(Named { metadata }) | Change::Deleted(Named { metadata }) => {
+                metadata.namespace == *namespace && of.contains(&(source, metadata.name.clone()))
+            }
+        };
+        for (uid, _) in self.sources.iter().filter(|(_, sources)| concerns(sources)) {
+            if let Some(worker) = self.workers.get(uid) {
+                let _ = worker.send(Message::Refresh);
+            }
+        }
     }
 
     fn gone(&self, uid: &str) {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodStatus};
 use usher_api::quantity::Quantity;
 
-use crate::model::{BackOff, Containers, Run, Seen, full_name, is_sidecar, is_terminal, restarts};
+use crate::model::{BackOff, Containers, PostStart, Run, Seen, full_name, is_sidecar, is_terminal, restarts};
 use crate::status;
 
 /// Kubelet gives every container this long between the signals, whatever the grace period.
@@ -33,6 +33,8 @@ pub struct Stop {
     pub signal: Signal,
     /// What the event says.
     pub because: String,
+    /// When its grace is over: its preStop hook has no longer than that.
+    pub until: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +151,10 @@ fn go_on(plan: &mut Plan, spec: &PodSpec, seen: &Containers, now: Timestamp) {
     }
     for container in &spec.containers {
         tend(plan, container, spec, look(container), now);
+        // Kubelet starts containers one after the other, each with its hook.
+        if look(container).post_start == Some(PostStart::Runs) {
+            return;
+        }
     }
 }
 
@@ -176,8 +182,14 @@ fn tend(plan: &mut Plan, container: &Container, spec: &PodSpec, seen: &Seen, now
     }
 }
 
-/// A container that its probes say is broken is stopped; that it runs again is decided once it has ended.
+/// A container that its probes or its postStart hook say is broken is stopped; that it runs again is decided once it has ended.
 fn heal(plan: &mut Plan, container: &Container, spec: &PodSpec, seen: &Seen, now: Timestamp) {
+    let began = seen.stopping.map_or(now, |s| s.since);
+    if seen.post_start == Some(PostStart::Failed) {
+        let grace = spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE_SECS);
+        let over = began + SignedDuration::from_secs(grace);
+        return stop(plan, &container.name, seen, over, "FailedPostStartHook".to_owned(), now);
+    }
     let Some(failed) = seen.health.failed else { return };
     let probe = match failed {
         crate::model::Failed::Liveness => container.liveness_probe.as_ref(),
@@ -190,8 +202,7 @@ fn heal(plan: &mut Plan, container: &Container, spec: &PodSpec, seen: &Seen, now
     let what = if is_sidecar(container) { "Init container" } else { "Container" };
     let again = if restarts(container, spec, 137) { ", will be restarted" } else { "" };
     let because = format!("{what} {} failed {} probe{again}", container.name, failed.name());
-    let kill_at = seen.stopping.map(|s| s.since + SignedDuration::from_secs(grace.max(MIN_GRACE_SECS)));
-    stop(plan, &container.name, seen, kill_at, because, now);
+    stop(plan, &container.name, seen, began + SignedDuration::from_secs(grace), because, now);
 }
 
 /// Ends every process: all at once, but sidecars after those they serve, in reverse order.
@@ -236,23 +247,25 @@ fn began(pod: &Pod, why: Ending, seen: &Containers, now: Timestamp) -> Timestamp
 
 fn end(plan: &mut Plan, name: &str, seen: &Containers, over: Timestamp, now: Timestamp) {
     let Some(seen) = seen.get(name).filter(|s| s.is_running()) else { return };
-    let kill_at = seen.stopping.map(|s| over.max(s.since + SignedDuration::from_secs(MIN_GRACE_SECS)));
-    stop(plan, name, seen, kill_at, format!("Stopping container {name}"), now);
+    stop(plan, name, seen, over, format!("Stopping container {name}"), now);
 }
 
-fn stop(plan: &mut Plan, name: &str, seen: &Seen, kill_at: Option<Timestamp>, because: String, now: Timestamp) {
-    let signal = match (seen.stopping, kill_at) {
-        (None, _) => Some(Signal::Terminate),
-        (Some(stopping), Some(at)) if !stopping.killed && at <= now => Some(Signal::Kill),
-        (Some(stopping), at) => {
-            if !stopping.killed {
-                wake(plan, at);
+/// Its hook first, if it has one, then its signal; when its grace is over and it has had a moment with the signal, by force.
+fn stop(plan: &mut Plan, name: &str, seen: &Seen, over: Timestamp, because: String, now: Timestamp) {
+    let moment = SignedDuration::from_secs(MIN_GRACE_SECS);
+    let signal = match seen.stopping {
+        None => Some(Signal::Terminate),
+        Some(stopping) if stopping.killed => None,
+        Some(stopping) => {
+            let kill_at = over.max(stopping.asked.unwrap_or(over) + moment);
+            if kill_at > now {
+                return wake(plan, Some(kill_at));
             }
-            None
+            Some(Signal::Kill)
         }
     };
     if let Some(signal) = signal {
-        plan.stop.push(Stop { container: name.to_owned(), signal, because });
+        plan.stop.push(Stop { container: name.to_owned(), signal, because, until: over });
     }
 }
 

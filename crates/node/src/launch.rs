@@ -119,8 +119,16 @@ impl Kit {
         self.volumes(pod, &dir).renew().await.map_err(|e| e.to_string())
     }
 
+    pub async fn refresh(&self, pod: &Pod, uid: &str) -> Result<(), String> {
+        let dir = self.pod_dir(uid);
+        self.volumes(pod, &dir).refresh().await.map_err(|e| e.to_string())
+    }
+
     fn volumes<'a>(&'a self, pod: &'a Pod, dir: &'a PodDir) -> volumes::Maker<'a> {
-        volumes::Maker { client: &self.client, pod, dir, host: &self.host, now: self.clock.now() }
+        // A mode of 0400 is meant for the container: where that would be root, it is the pods' user here.
+        let owner = user_of(pod, &Container::default(), self.user.as_ref()).ok().flatten();
+        let owner = owner.filter(|_| rustix::process::geteuid().is_root()).map(|user| (user.uid, user.gid));
+        volumes::Maker { client: &self.client, pod, dir, host: &self.host, now: self.clock.now(), owner }
     }
 
     /// Puts together what one run of a container needs.
@@ -480,7 +488,7 @@ fn ended(exit: &Exit, attempt: u32) -> Ended {
     }
 }
 
-fn watch_process(pid: i32) -> Option<Process> {
+pub fn watch_process(pid: i32) -> Option<Process> {
     let pid = Pid::from_raw(pid)?;
     match rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) {
         Ok(fd) => wait_readable(fd).ok().map(Process::Found),

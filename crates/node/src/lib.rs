@@ -19,8 +19,8 @@
 //! `runAsGroup` are honoured except for root. Pods of one user are not protected from each other. Started as a user, pods run with that
 //! user's rights, and the log says so.
 //!
-//! Left out: images, network namespaces, seccomp and capabilities, `lifecycle` hooks, ephemeral containers, exec and attach,
-//! updates of configMap and secret volumes, size limits of emptyDir, in-place resize, device plugins.
+//! Left out: images, network namespaces, seccomp and capabilities, ephemeral containers, attach and port-forward, size limits of
+//! emptyDir, in-place resize, device plugins.
 //!
 //! Start reading at [`agent`], then [`decide`] (all choices, pure) and [`worker`] (all effects).
 
@@ -29,24 +29,29 @@ mod cgroup;
 pub mod decide;
 mod env;
 mod events;
+pub mod exec;
 mod fd;
 mod follow;
+mod hooks;
 mod launch;
 mod log_file;
 pub mod logs;
 mod machine;
 pub mod model;
 mod probes;
+mod reach;
 mod record;
 mod register;
 pub mod shim;
 pub mod sim;
 mod status;
+mod tls;
 mod view;
 mod volumes;
 mod worker;
 mod write;
 
 pub use agent::{Node, Options, StartError};
+pub use exec::ExecQuery;
 pub use logs::LogQuery;
 pub use record::{State, User};

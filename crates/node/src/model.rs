@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 pub const CONTAINER_CREATING: &str = "ContainerCreating";
 pub const POD_INITIALIZING: &str = "PodInitializing";
 pub const CRASH_LOOP: &str = "CrashLoopBackOff";
+pub const POST_START_HOOK_ERROR: &str = "PostStartHookError";
 pub const STATUS_UNKNOWN: &str = "ContainerStatusUnknown";
 
 /// What a pod's containers look like, by name.
@@ -27,8 +28,16 @@ pub struct Seen {
     /// Why it cannot be created now.
     pub trouble: Option<Trouble>,
     pub health: Health,
+    /// Its postStart hook, unless there is none or it is done.
+    pub post_start: Option<PostStart>,
     /// Since when it is being stopped.
     pub stopping: Option<Stopping>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PostStart {
+    Runs,
+    Failed,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -80,6 +89,8 @@ impl Failed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopping {
     pub since: Timestamp,
+    /// When it got its signal; not while its preStop hook runs.
+    pub asked: Option<Timestamp>,
     pub killed: bool,
 }
 
@@ -127,7 +138,9 @@ impl Seen {
     }
 
     pub fn has_started(&self, container: &Container) -> bool {
-        self.is_running() && (container.startup_probe.is_none() || self.health.started == Some(true))
+        self.is_running()
+            && self.post_start.is_none()
+            && (container.startup_probe.is_none() || self.health.started == Some(true))
     }
 }
 

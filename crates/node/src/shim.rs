@@ -26,6 +26,11 @@ pub const SHIM: &str = "__shim";
 pub const ENTER: &str = "__enter";
 /// An entering process that must not go on before its start is on record.
 const HELD: &str = "held";
+/// One that is somebody's command in a container, with streams of its own; on a terminal.
+pub const EXEC: &str = "exec";
+pub const EXEC_TTY: &str = "exec-tty";
+/// Where such a command leaves why it could not begin.
+pub const FAILURE: &str = "failure";
 pub const CHECK: &str = "__check-mounts";
 /// What the runtimes of Kubernetes report for a container that could not be started.
 pub const START_ERROR_CODE: i32 = 128;
@@ -42,7 +47,10 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let dir = arguments.next();
     match (role.to_str()?, dir) {
         (SHIM, Some(dir)) => Some(shim(&Attempt::at(dir))),
-        (ENTER, Some(dir)) => Some(enter(&Attempt::at(dir), arguments.next().is_some_and(|a| a == HELD))),
+        (ENTER, Some(dir)) => {
+            let how = arguments.next();
+            Some(enter(&Attempt::at(dir), how.as_deref().and_then(|a| a.to_str()).unwrap_or_default()))
+        }
         (CHECK, Some(dir)) => Some(match view::check(Path::new(&dir)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -221,17 +229,27 @@ fn message(launch: &Launch, attempt: &Attempt, code: i32) -> String {
 }
 
 /// Becomes the container. Comes back only to say why not.
-fn enter(attempt: &Attempt, held: bool) -> ExitCode {
-    // Closed by the exec: its end tells the shim that the container runs.
-    let Ok(failure) = io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
-    if held && !is_on_record(attempt) {
+fn enter(attempt: &Attempt, how: &str) -> ExitCode {
+    let keeps_streams = matches!(how, EXEC | EXEC_TTY);
+    let failure = match keeps_streams {
+        true => File::create(attempt.dir().join(FAILURE)),
+        // Closed by the exec: its end tells the shim that the container runs.
+        false => io::stdin().as_fd().try_clone_to_owned().map(File::from),
+    };
+    let Ok(mut failure) = failure else { return ExitCode::FAILURE };
+    if how == HELD && !is_on_record(attempt) {
         return ExitCode::FAILURE;
     }
-    let why = match attempt.launch().and_then(|launch| become_container(&launch)) {
+    let _ = rustix::process::setsid();
+    if how == EXEC_TTY {
+        let _ = rustix::process::ioctl_tiocsctty(io::stdin());
+    }
+    let stdin = if keeps_streams { Stdio::inherit() } else { Stdio::null() };
+    let why = match attempt.launch().and_then(|launch| become_container(&launch, stdin)) {
         Ok(never) => match never {},
         Err(error) => error,
     };
-    let _ = File::from(failure).write_all(why.to_string().as_bytes());
+    let _ = failure.write_all(why.to_string().as_bytes());
     ExitCode::from(START_ERROR_CODE as u8)
 }
 
@@ -247,9 +265,8 @@ fn is_on_record(attempt: &Attempt) -> bool {
     true
 }
 
-fn become_container(launch: &Launch) -> io::Result<std::convert::Infallible> {
+fn become_container(launch: &Launch, stdin: Stdio) -> io::Result<std::convert::Infallible> {
     let said = |what: String| move |error: io::Error| io::Error::new(error.kind(), format!("{what}: {error}"));
-    let _ = rustix::process::setsid();
     if let Some(cgroup) = &launch.cgroup {
         std::fs::write(cgroup.join("cgroup.procs"), "0").map_err(said(format!("join cgroup {}", cgroup.display())))?;
     }
@@ -267,7 +284,7 @@ fn become_container(launch: &Launch) -> io::Result<std::convert::Infallible> {
         .args(arguments)
         .env_clear()
         .envs(launch.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .exec();
     let cause = match error.kind() {
         io::ErrorKind::NotFound if program.contains('/') => "no such file or directory".to_owned(),

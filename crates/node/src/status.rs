@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::decide::{Ending, Host, back_off_message};
 use crate::model::{
-    BackOff, CONTAINER_CREATING, CRASH_LOOP, Containers, Ended, POD_INITIALIZING, Run, STATUS_UNKNOWN, Seen,
-    container_id, is_sidecar, is_terminal, restarts,
+    BackOff, CONTAINER_CREATING, CRASH_LOOP, Containers, Ended, POD_INITIALIZING, POST_START_HOOK_ERROR, PostStart,
+    Run, STATUS_UNKNOWN, Seen, container_id, is_sidecar, is_terminal, restarts,
 };
 
 pub const DEADLINE_REASON: &str = "DeadlineExceeded";
@@ -193,6 +193,7 @@ impl View<'_> {
         }
         status.ready = self.is_ready(container, seen);
         status.state = Some(match &seen.run {
+            Some(Run::Running { .. }) if self.ending.is_none() && seen.post_start.is_some() => self.not_run(seen),
             Some(Run::Running { since }) => ContainerState {
                 running: Some(ContainerStateRunning { started_at: Some(Time(whole_seconds(*since))) }),
                 ..ContainerState::default()
@@ -229,6 +230,7 @@ impl View<'_> {
         }
         let waiting = match &seen.trouble {
             Some(trouble) => waiting(&trouble.reason, Some(trouble.message.clone())),
+            None if seen.post_start == Some(PostStart::Failed) => waiting(POST_START_HOOK_ERROR, None),
             None if self.spec.init_containers.as_ref().is_some_and(|i| !i.is_empty()) => {
                 waiting(POD_INITIALIZING, None)
             }
@@ -274,7 +276,11 @@ fn terminated(ended: &Ended, container_id: String) -> ContainerState {
         reason: Some(ended.reason.clone()),
         message: Some(ended.message.clone()).filter(|m| !m.is_empty()),
         signal: None,
-        started_at: ended.started_at.map(|at| Time(whole_seconds(at))),
+        // What never began is told as containerd tells it: at the beginning of time.
+        started_at: ended
+            .started_at
+            .or((ended.reason == "StartError").then_some(Timestamp::UNIX_EPOCH))
+            .map(|at| Time(whole_seconds(at))),
         finished_at: Some(Time(whole_seconds(ended.finished_at))),
     };
     ContainerState { terminated: Some(terminated), ..ContainerState::default() }

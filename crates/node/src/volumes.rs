@@ -1,12 +1,13 @@
-//! A pod's volumes as directories and files of this machine, below the pod's directory. Made once, before the first container;
-//! what they are made from is fetched here, and a token is renewed before it expires.
+//! A pod's volumes as directories and files of this machine, below the pod's directory: made before the first container from
+//! what is fetched here, and written anew when that changes or a token is about to expire.
 //!
-//! Later changes of a ConfigMap or Secret do not reach a running pod, and sizes of emptyDir volumes are not enforced.
+//! Files appear all at once, as kubelet's do: they are links through `..data`, which is turned from one directory to the next.
+//! Sizes of emptyDir volumes are not enforced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, fchown, symlink};
 use std::path::{Component, Path, PathBuf};
 
 use jiff::{SignedDuration, Timestamp};
@@ -21,6 +22,7 @@ use kube::{Api, Client};
 use crate::decide::Host;
 use crate::env;
 
+const DATA: &str = "..data";
 const DEFAULT_MODE: i32 = 0o644;
 const DEFAULT_TOKEN_SECS: i64 = 3600;
 
@@ -61,6 +63,15 @@ pub struct Maker<'a> {
     pub dir: &'a PodDir,
     pub host: &'a Host,
     pub now: Timestamp,
+    /// Whom files belong to; without it, whoever runs the node.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// Whether tokens that are there are kept.
+#[derive(Clone, Copy, PartialEq)]
+enum Tokens {
+    New,
+    Kept,
 }
 
 impl Maker<'_> {
@@ -68,7 +79,7 @@ impl Maker<'_> {
     pub async fn make(&self) -> Result<Option<Timestamp>, Problem> {
         let mut renew_at = None;
         for volume in self.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-            let renew = self.one(volume).await?;
+            let renew = self.one(volume, Tokens::New).await?;
             renew_at = [renew_at, renew].into_iter().flatten().min();
         }
         Ok(renew_at)
@@ -79,13 +90,22 @@ impl Maker<'_> {
         let mut renew_at = None;
         let volumes = self.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
         for volume in volumes.filter(|v| v.projected.is_some()) {
-            let renew = self.one(volume).await?;
+            let renew = self.one(volume, Tokens::New).await?;
             renew_at = [renew_at, renew].into_iter().flatten().min();
         }
         Ok(renew_at)
     }
 
-    async fn one(&self, volume: &Volume) -> Result<Option<Timestamp>, Problem> {
+    /// Brings up to date what is made from objects that may have changed.
+    pub async fn refresh(&self) -> Result<(), Problem> {
+        let volumes = self.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+        for volume in volumes.filter(|v| v.host_path.is_none() && v.empty_dir.is_none()) {
+            self.one(volume, Tokens::Kept).await?;
+        }
+        Ok(())
+    }
+
+    async fn one(&self, volume: &Volume, tokens: Tokens) -> Result<Option<Timestamp>, Problem> {
         let failed = |why: String| Problem::SetUp { volume: volume.name.clone(), why };
         let io_failed = |error: io::Error| failed(error.to_string());
         if let Some(host_path) = &volume.host_path {
@@ -129,6 +149,10 @@ impl Maker<'_> {
                 } else if let Some(part) = &part.downward_api {
                     self.downward(&mut files, part.items.as_deref().unwrap_or_default(), mode).map_err(failed)?;
                 } else if let Some(part) = &part.service_account_token {
+                    if let (Tokens::Kept, Ok(token)) = (tokens, fs::read(dir.join(DATA).join(&part.path))) {
+                        files.add(&part.path, token, mode).map_err(failed)?;
+                        continue;
+                    }
                     let (token, renew) = self.token(part).await.map_err(failed)?;
                     files.add(&part.path, token.into_bytes(), mode).map_err(failed)?;
                     renew_at = [renew_at, Some(renew)].into_iter().flatten().min();
@@ -139,7 +163,7 @@ impl Maker<'_> {
         } else {
             return Err(Problem::Unsupported { volume: volume.name.clone() });
         }
-        files.write(&dir).map_err(io_failed)?;
+        files.write(&dir, self.owner).map_err(io_failed)?;
         Ok(renew_at)
     }
 
@@ -262,22 +286,113 @@ impl Files {
         Ok(())
     }
 
-    /// Each file appears whole: readers may be there already.
-    fn write(self, dir: &Path) -> io::Result<()> {
+    /// All at once: readers may be there already, and see the old files or the new ones.
+    fn write(self, dir: &Path, owner: Option<(u32, u32)>) -> io::Result<()> {
+        let current = fs::read_link(dir.join(DATA)).ok();
+        if current.as_ref().is_some_and(|current| self.is_in(&dir.join(current))) {
+            return Ok(());
+        }
+        let mut number = 1 + current.as_deref().and_then(number_of).unwrap_or(0);
+        // Left half made by a node that was killed.
+        while dir.join(format!("..{number}")).exists() {
+            number += 1;
+        }
+        let (name, tops) = (format!("..{number}"), self.tops());
+        let new = dir.join(&name);
+        make_dir(&new)?;
         for (path, (content, mode)) in self.0 {
-            let path = dir.join(path);
-            if let Some(parent) = path.parent() {
-                fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
-            }
-            let new = path.with_file_name(format!("..{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
-            let _ = fs::remove_file(&new);
-            let mut file = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&new)?;
+            let path = new.join(path);
+            path.parent().map(make_dir).transpose()?;
+            let mut file = fs::OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path)?;
             file.write_all(&content)?;
             file.set_permissions(fs::Permissions::from_mode(mode))?;
-            fs::rename(&new, &path)?;
+            if let Some((uid, gid)) = owner {
+                fchown(&file, Some(uid), Some(gid))?;
+            }
+        }
+        let next = dir.join("..data_tmp");
+        let _ = fs::remove_file(&next);
+        symlink(&name, &next)?;
+        fs::rename(&next, dir.join(DATA))?;
+        for top in &tops {
+            if fs::symlink_metadata(dir.join(top)).is_err() {
+                symlink(Path::new(DATA).join(top), dir.join(top))?;
+            }
+        }
+        for entry in fs::read_dir(dir)?.flatten() {
+            let found = entry.file_name();
+            let is_ours = found == DATA || found == *name || tops.contains(Path::new(&found));
+            let path = entry.path();
+            match entry.file_type()?.is_dir() {
+                _ if is_ours => {}
+                true => fs::remove_dir_all(&path)?,
+                false => fs::remove_file(&path)?,
+            }
         }
         Ok(())
     }
+
+    /// What is to be seen in the volume's directory itself.
+    fn tops(&self) -> BTreeSet<PathBuf> {
+        self.0.keys().filter_map(|path| Some(PathBuf::from(path.components().next()?.as_os_str()))).collect()
+    }
+
+    /// Whether these very files are below `dir`, and no others.
+    fn is_in(&self, dir: &Path) -> bool {
+        fn count(dir: &Path) -> usize {
+            let each = |entry: fs::DirEntry| match entry.path() {
+                path if path.is_dir() => count(&path),
+                _ => 1,
+            };
+            fs::read_dir(dir).into_iter().flatten().flatten().map(each).sum()
+        }
+        let same =
+            |(path, (content, _)): (&PathBuf, &(Vec<u8>, u32))| fs::read(dir.join(path)).is_ok_and(|c| c == *content);
+        self.0.iter().all(same) && count(dir) == self.0.len()
+    }
+}
+
+fn make_dir(dir: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)
+}
+
+fn number_of(dir: &Path) -> Option<u64> {
+    dir.to_str()?.strip_prefix("..")?.parse().ok()
+}
+
+/// The objects that a pod's volumes and variables are made from: kind and name.
+pub fn sources(pod: &Pod) -> BTreeSet<(Source, String)> {
+    let mut all = BTreeSet::new();
+    let spec = pod.spec.as_ref();
+    let inits = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten());
+    for container in spec.into_iter().flat_map(|s| &s.containers).chain(inits) {
+        let needs = env::Needs::of_container(container);
+        all.extend(needs.config_maps.into_iter().map(|name| (Source::ConfigMap, name)));
+        all.extend(needs.secrets.into_iter().map(|name| (Source::Secret, name)));
+    }
+    for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+        all.extend(volume.config_map.iter().map(|s| (Source::ConfigMap, s.name.clone())));
+        all.extend(volume.secret.iter().filter_map(|s| Some((Source::Secret, s.secret_name.clone()?))));
+        for part in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            all.extend(part.config_map.iter().map(|s| (Source::ConfigMap, s.name.clone())));
+            all.extend(part.secret.iter().map(|s| (Source::Secret, s.name.clone())));
+        }
+    }
+    all
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Source {
+    ConfigMap,
+    Secret,
+}
+
+/// Whether a volume is made from the pod itself.
+pub fn tell_of_the_pod(pod: &Pod) -> bool {
+    pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|volume| {
+        let parts = volume.projected.iter().flat_map(|p| p.sources.iter().flatten());
+        volume.downward_api.is_some() || parts.into_iter().any(|part| part.downward_api.is_some())
+    })
 }
 
 /// `base` and a path below it that a pod's author wrote: it must not lead out.
@@ -310,11 +425,35 @@ mod tests {
         let item = KeyToPath { key: "a".into(), path: "deep/er".into(), mode: Some(0o400), ..KeyToPath::default() };
         let mut files = Files::default();
         files.add_keys(data(&[("a", "1"), ("b", "2")]), Some(&[item]), 0o644, false).unwrap();
-        files.write(dir.path()).unwrap();
+        files.write(dir.path(), None).unwrap();
         let path = dir.path().join("deep/er");
         assert_eq!(fs::read_to_string(&path).unwrap(), "1");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o400);
         assert!(!dir.path().join("b").exists());
+    }
+
+    #[test]
+    fn files_are_replaced_all_at_once_and_those_that_are_no_more_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |keys: &[(&str, &str)]| {
+            let mut files = Files::default();
+            files.add_keys(data(keys), None, 0o644, false).unwrap();
+            files.write(dir.path(), None).unwrap();
+        };
+        let seen = || -> Vec<String> {
+            let names = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+            let mut names: Vec<_> = names.collect();
+            names.sort();
+            names
+        };
+        write(&[("a", "1"), ("b", "2")]);
+        let open = fs::canonicalize(dir.path().join("a")).unwrap();
+        assert_eq!(seen(), ["..1", "..data", "a", "b"]);
+        write(&[("a", "1"), ("b", "2")]);
+        assert_eq!(fs::canonicalize(dir.path().join("a")).unwrap(), open, "nothing has changed");
+        write(&[("a", "3"), ("c", "4")]);
+        assert_eq!(seen(), ["..2", "..data", "a", "c"]);
+        assert_eq!(fs::read_to_string(dir.path().join("a")).unwrap(), "3");
     }
 
     #[test]

@@ -12,14 +12,17 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use rustix::process::Signal as Posix;
 use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::decide::{self, Note, Plan, Signal, Stop};
 use crate::events::{container_reference, pod_reference};
+use crate::hooks::{self, Moment};
 use crate::launch::{Kit, Process, Start};
-use crate::model::{BackOff, Containers, Health, Run, Seen, Stopping, Trouble};
+use crate::model::{BackOff, Containers, Health, PostStart, Run, Seen, Stopping, Trouble};
 use crate::probes::{self, Finding};
+use crate::reach::Reach;
 use crate::status::DEADLINE_MESSAGE;
-use crate::write;
+use crate::{volumes, write};
 
 const RETRY: SignedDuration = SignedDuration::from_secs(10);
 const WRITE_RETRY: SignedDuration = SignedDuration::from_secs(1);
@@ -39,6 +42,15 @@ pub enum Message {
         attempt: u32,
         finding: Finding,
     },
+    /// A hook is done, with whatever success.
+    Hooked {
+        container: String,
+        attempt: u32,
+        moment: Moment,
+        result: Result<(), String>,
+    },
+    /// Something that volumes or variables are made from may have changed.
+    Refresh,
 }
 
 pub struct Worker {
@@ -55,6 +67,10 @@ pub struct Worker {
     retry_at: Option<Timestamp>,
     removing: bool,
     probes: BTreeMap<String, probes::Guard>,
+    /// Hooks that run; each ends with its container.
+    hooks: BTreeMap<String, DropGuard>,
+    /// What volumes are made from may be newer than they are.
+    stale: bool,
     inbox: mpsc::UnboundedReceiver<Message>,
     outbox: mpsc::UnboundedSender<Message>,
 }
@@ -76,6 +92,8 @@ impl Worker {
             retry_at: None,
             removing: false,
             probes: BTreeMap::new(),
+            hooks: BTreeMap::new(),
+            stale: false,
             inbox,
             outbox: outbox.clone(),
         };
@@ -92,6 +110,7 @@ impl Worker {
             self.start_probes(&container);
         }
         loop {
+            self.refresh().await;
             let pod = self.known();
             let plan = decide::decide(&pod, &self.seen, &self.kit.host, self.kit.clock.now());
             let wake_at = plan.wake_at;
@@ -133,10 +152,22 @@ impl Worker {
 
     fn hear(&mut self, message: Message) {
         match message {
-            Message::Pod(pod) => self.pod = pod,
+            Message::Pod(pod) => {
+                let notes = |pod: &Pod| (pod.metadata.labels.clone(), pod.metadata.annotations.clone());
+                self.stale |= volumes::tell_of_the_pod(&pod) && notes(&pod) != notes(&self.pod);
+                self.pod = pod;
+            }
+            Message::Refresh => {
+                self.stale = true;
+                // What was missing may be there now.
+                self.retry_at = None;
+                let now = self.kit.clock.now();
+                self.seen.values_mut().filter_map(|s| s.trouble.as_mut()).for_each(|trouble| trouble.retry_at = now);
+            }
             Message::Gone => {}
             Message::Ended { container, attempt } => {
                 self.probes.remove(&container);
+                self.hooks.remove(&container);
                 let record = self.kit.state.attempt(&self.uid, &container, attempt);
                 let ended = self.kit.conclude(&record, attempt);
                 if let Some(tree) = &self.kit.cgroups {
@@ -144,7 +175,7 @@ impl Worker {
                 }
                 if let Some(seen) = self.seen.get_mut(&container).filter(|s| s.attempt == attempt) {
                     seen.run = Some(Run::Ended(ended));
-                    seen.stopping = None;
+                    (seen.stopping, seen.post_start) = (None, None);
                     seen.health = Health::default();
                 }
             }
@@ -153,6 +184,71 @@ impl Worker {
                     finding.note(&mut seen.health);
                 }
             }
+            Message::Hooked { container, attempt, moment, result } => self.hooked(&container, attempt, moment, result),
+        }
+    }
+
+    fn hooked(&mut self, container: &str, attempt: u32, moment: Moment, result: Result<(), String>) {
+        let Some(seen) = self.seen.get_mut(container).filter(|s| s.attempt == attempt && s.is_running()) else {
+            return;
+        };
+        self.hooks.remove(container);
+        if let Err(why) = &result {
+            let (reason, message) = match moment {
+                Moment::PostStart => ("FailedPostStartHook", "PostStartHook failed"),
+                Moment::PreStop => ("FailedPreStopHook", "PreStopHook failed"),
+            };
+            // Not in the event, as in kubelet: what a hook prints may be a secret.
+            tracing::warn!(pod = self.uid, container, why, "{message}");
+            self.kit.recorder.warning(container_reference(&self.pod, container), reason, message);
+        }
+        match moment {
+            Moment::PostStart => {
+                seen.post_start = result.is_err().then_some(PostStart::Failed);
+                if result.is_ok() {
+                    self.start_probes(container);
+                }
+            }
+            Moment::PreStop => self.ask(container),
+        }
+    }
+
+    /// The signal to stop.
+    fn ask(&mut self, container: &str) {
+        let Some(seen) = self.seen.get_mut(container) else { return };
+        let record = self.kit.state.attempt(&self.uid, container, seen.attempt);
+        if let Some(stopping) = &mut seen.stopping {
+            stopping.asked = Some(self.kit.clock.now());
+        }
+        let signal = find(&self.pod, container).map_or(Posix::TERM, |c| hooks::stop_signal(&c));
+        self.kit.signal(&record, signal);
+    }
+
+    /// Runs a hook beside everything else, for no longer than `limit`.
+    fn hook(&mut self, name: &str, moment: Moment, limit: Option<std::time::Duration>) {
+        let (Some(container), Some(seen)) = (find(&self.pod, name), self.seen.get(name)) else { return };
+        let attempt = seen.attempt;
+        let reach = Reach { kit: self.kit.clone(), container, run: self.kit.state.attempt(&self.uid, name, attempt) };
+        let (outbox, stop, container) = (self.outbox.clone(), CancellationToken::new(), name.to_owned());
+        self.hooks.insert(container.clone(), stop.clone().drop_guard());
+        tokio::spawn(stop.run_until_cancelled_owned(async move {
+            let running = hooks::run(&reach, moment);
+            let result = match limit {
+                // Out of time is out of luck, not a failure.
+                Some(limit) => tokio::time::timeout(limit, running).await.unwrap_or(Ok(())),
+                None => running.await,
+            };
+            let _ = outbox.send(Message::Hooked { container, attempt, moment, result });
+        }));
+    }
+
+    /// Brings the files of configMap, secret and downwardAPI volumes up to date under the containers that read them.
+    async fn refresh(&mut self) {
+        if !std::mem::take(&mut self.stale) || !self.seen.values().any(Seen::is_running) {
+            return;
+        }
+        if let Err(why) = self.kit.refresh(&self.known(), &self.uid).await {
+            self.kit.recorder.warning(pod_reference(&self.pod), "FailedMount", why);
         }
     }
 
@@ -180,7 +276,7 @@ impl Worker {
         }
         self.write(pod, plan.status).await;
         let mut changed = false;
-        if !plan.start.is_empty() && self.prepare(pod).await {
+        if !plan.start.is_empty() && self.retry_at.is_none() && self.prepare(pod).await {
             for name in plan.start {
                 changed |= self.start(pod, &name).await;
             }
@@ -199,8 +295,13 @@ impl Worker {
             Signal::Terminate => {
                 let about = container_reference(pod, &stop.container);
                 self.kit.recorder.normal(about, "Killing", stop.because.clone());
-                seen.stopping = Some(Stopping { since: now, killed: false });
-                self.kit.signal(&record, Posix::TERM);
+                seen.stopping = Some(Stopping { since: now, asked: None, killed: false });
+                let left = stop.until.duration_since(now).try_into().unwrap_or(std::time::Duration::ZERO);
+                let hooked = find(pod, &stop.container).is_some_and(|c| Moment::PreStop.of(&c).is_some());
+                match hooked && !left.is_zero() {
+                    true => self.hook(&stop.container, Moment::PreStop, Some(left)),
+                    false => self.ask(&stop.container),
+                }
             }
             Signal::Kill => {
                 if let Some(stopping) = &mut seen.stopping {
@@ -291,11 +392,16 @@ impl Worker {
         if let Some(old) = attempt.checked_sub(2) {
             self.kit.state.forget_attempt(&self.uid, name, old);
         }
-        let seen = Seen { run: Some(run), attempt, previous, back_off, ..Seen::default() };
+        let hooked = process.is_some() && Moment::PostStart.of(&container).is_some();
+        let post_start = hooked.then_some(PostStart::Runs);
+        let seen = Seen { run: Some(run), attempt, previous, back_off, post_start, ..Seen::default() };
         self.seen.insert(name.to_owned(), seen);
         if let Some(process) = process {
             self.watch(name, attempt, process);
-            self.start_probes(name);
+            match hooked {
+                true => self.hook(name, Moment::PostStart, None),
+                false => self.start_probes(name),
+            }
         }
         true
     }
@@ -324,8 +430,9 @@ impl Worker {
             let name = name.to_owned();
             move |finding| drop(outbox.send(Message::Found { container: name.clone(), attempt, finding }))
         };
-        let record = self.kit.state.attempt(&self.uid, name, attempt);
-        let guard = probes::start(self.kit.clone(), self.pod.clone(), container, record, since, report);
+        let run = self.kit.state.attempt(&self.uid, name, attempt);
+        let reach = Reach { kit: self.kit.clone(), container, run };
+        let guard = probes::start(reach, self.pod.clone(), since, report);
         self.probes.insert(name.to_owned(), guard);
     }
 
@@ -369,6 +476,7 @@ impl Worker {
     /// Ends what still runs and leaves nothing behind.
     async fn end(mut self) {
         self.probes.clear();
+        self.hooks.clear();
         for signal in [Posix::TERM, Posix::KILL] {
             let running: Vec<_> =
                 self.seen.iter().filter(|(_, s)| s.is_running()).map(|(n, s)| (n.clone(), s.attempt)).collect();

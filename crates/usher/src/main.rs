@@ -4,7 +4,9 @@
 //! (bad flags, a port or data directory that cannot be used); then one sentence says what to do and nothing was changed.
 
 mod config;
+mod controller;
 mod node;
+mod process;
 mod selection;
 mod up;
 
@@ -27,6 +29,8 @@ struct Cli {
 enum Command {
     /// Run everything on this machine: API server, durable store, controllers, and pods as processes
     Up(config::UpFlags),
+    /// Run the controllers of queues against a cluster that is already there
+    Controller(controller::ControllerFlags),
 }
 
 fn main() -> ExitCode {
@@ -44,12 +48,18 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let Command::Up(flags) = cli.command;
-    match config::UpConfig::from_flags(flags).map_err(up::StartError::from).and_then(up::run) {
+    let failed = match cli.command {
+        Command::Up(flags) => config::UpConfig::from_flags(flags)
+            .map_err(up::StartError::from)
+            .and_then(up::run)
+            .map_err(|error| (error.to_string(), error.is_before_start())),
+        Command::Controller(flags) => controller::run(flags).map_err(|error| (error.to_string(), true)),
+    };
+    match failed {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(if error.is_before_start() { 2 } else { 1 })
+        Err((message, is_before_start)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(if is_before_start { 2 } else { 1 })
         }
     }
 }

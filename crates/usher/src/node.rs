@@ -5,13 +5,18 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::{BoxFuture, FutureExt};
+use k8s_openapi::api::core::v1::Pod;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
 use usher_apiserver::Server;
 use usher_apiserver::auth::identity::{MASTERS, User};
+use usher_apiserver::exec::{ExecRequest, ExecSource, Output, Session};
 use usher_apiserver::logs::{LogError, LogRequest, LogSource, LogStream};
-use usher_node::sim::Simulation;
-use usher_node::{LogQuery, Node, Options, StartError, State};
+use usher_node::sim::{Simulation, forget_others};
+use usher_node::{ExecQuery, LogQuery, Node, Options, StartError, State};
 
 use crate::config::UpConfig;
 
@@ -25,6 +30,7 @@ pub struct Nodes {
 
 pub async fn start(server: &Server, config: &UpConfig, address: SocketAddr) -> Result<Nodes, StartError> {
     let client = kube::Client::new(server.service_as(User::new("system:usher", &[MASTERS])), "default");
+    let others = client.clone();
     let mut nodes = Nodes { machine: None, simulation: None, passing: None };
     if let Some(node) = &config.node {
         let passing = config.in_memory.then(|| std::env::temp_dir().join(format!("usher-node-{}", std::process::id())));
@@ -46,10 +52,16 @@ pub async fn start(server: &Server, config: &UpConfig, address: SocketAddr) -> R
     if !config.sim_nodes.is_empty() {
         nodes.simulation = Some(Simulation::start(client, server.clock().clone(), config.sim_nodes.clone()));
     }
-    server.serve_logs(Arc::new(Logs {
-        machine: nodes.machine.as_ref().map(|m| (m.name.clone(), m.state.clone())),
-        simulated: nodes.simulation.as_ref().map(Simulation::names).unwrap_or_default(),
-    }));
+    let simulated = nodes.simulation.as_ref().map(Simulation::names).unwrap_or_default();
+    match forget_others(others, &simulated).await {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "nodes of an earlier simulation are gone"),
+        Err(error) => tracing::warn!(%error, "nodes of an earlier simulation could not be removed"),
+    }
+    let source =
+        Arc::new(Containers { machine: nodes.machine.as_ref().map(|m| (m.name.clone(), m.state.clone())), simulated });
+    server.serve_logs(source.clone());
+    server.serve_exec(source);
     Ok(nodes)
 }
 
@@ -77,12 +89,13 @@ impl Nodes {
     }
 }
 
-struct Logs {
+/// What the API server asks of containers.
+struct Containers {
     machine: Option<(String, State)>,
     simulated: Arc<HashSet<String>>,
 }
 
-impl LogSource for Logs {
+impl LogSource for Containers {
     fn open(&self, request: LogRequest) -> BoxFuture<'_, Result<LogStream, LogError>> {
         async move {
             if self.simulated.contains(&request.node) {
@@ -105,5 +118,75 @@ impl LogSource for Logs {
             Ok(state.logs(&pod, query).map_err(LogError::Refused)?.boxed())
         }
         .boxed()
+    }
+}
+
+impl Containers {
+    /// Who knows the pod's processes, and the pod.
+    fn place(&self, request: &ExecRequest) -> Result<(&State, Pod), LogError> {
+        if self.simulated.contains(&request.node) {
+            let why = format!("node {} is simulated: there is no process to run a command beside", request.node);
+            return Err(LogError::Refused(why));
+        }
+        let Some((_, state)) = self.machine.as_ref().filter(|(name, _)| *name == request.node) else {
+            return Err(LogError::NoSuchNode);
+        };
+        let pod = serde_json::from_value(request.pod.clone()).map_err(|e| LogError::Refused(e.to_string()))?;
+        Ok((state, pod))
+    }
+}
+
+impl ExecSource for Containers {
+    fn check(&self, request: &ExecRequest) -> Result<(), LogError> {
+        let (state, pod) = self.place(request)?;
+        state.can_exec(&pod, &request.container).map_err(LogError::Refused)
+    }
+
+    fn exec(&self, request: ExecRequest) -> Result<Session, LogError> {
+        let (state, pod) = self.place(&request)?;
+        let query = ExecQuery {
+            container: request.container,
+            command: request.command,
+            stdin: request.stdin,
+            tty: request.tty,
+        };
+        let exec = state.exec(&pod, query).map_err(LogError::Refused)?;
+        let (say, output) = mpsc::channel(8);
+        tokio::spawn(carry(exec.output, Output::Stdout, say.clone()));
+        if let Some(errors) = exec.errors {
+            tokio::spawn(carry(errors, Output::Stderr, say));
+        }
+        let input = exec.input.filter(|_| request.stdin).map(|mut to| {
+            let (input, mut said) = mpsc::channel::<Bytes>(8);
+            tokio::spawn(async move {
+                while let Some(data) = said.recv().await {
+                    // A file of the runtime's writes later: only flushed it is sent.
+                    if to.write_all(&data).await.is_err() || to.flush().await.is_err() {
+                        break;
+                    }
+                }
+            });
+            input
+        });
+        let sizes = exec.terminal.map(|terminal| {
+            let (sizes, mut told) = mpsc::channel(8);
+            tokio::spawn(async move {
+                while let Some((columns, rows)) = told.recv().await {
+                    terminal.resize(columns, rows);
+                }
+            });
+            sizes
+        });
+        Ok(Session { input, sizes, output, end: exec.end })
+    }
+}
+
+/// Until the end of the stream, which for a terminal is an error.
+async fn carry(mut from: tokio::fs::File, as_what: Output, say: mpsc::Sender<(Output, Bytes)>) {
+    let mut buffer = vec![0; 32 * 1024];
+    while let Ok(read @ 1..) = from.read(&mut buffer).await {
+        if say.send((as_what, Bytes::copy_from_slice(&buffer[..read]))).await.is_err() {
+            return;
+        }
     }
 }

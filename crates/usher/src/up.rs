@@ -1,13 +1,12 @@
 //! `usher up`: opens the store, starts the API server and the controllers, says it is ready, and stops cleanly.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
@@ -19,6 +18,7 @@ use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
 use crate::config::{ConfigError, UpConfig};
+use crate::process::{Signals, init_logs};
 
 /// How far back a watch may begin, at least: as long as etcd keeps history for kube-apiserver.
 const HISTORY: Duration = Duration::from_secs(5 * 60);
@@ -184,16 +184,6 @@ fn say_ready(url: &str, config: &UpConfig) {
     let _ = out.flush();
 }
 
-fn init_logs() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("USHER_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info"));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .try_init();
-}
-
 fn make_private_dir(path: &std::path::Path) -> Result<(), StartError> {
     use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new()
@@ -208,23 +198,4 @@ fn read_tokens(config: &UpConfig) -> Result<TokenFile, StartError> {
     let bad = |why: String| StartError::Tokens { path: path.clone(), why };
     let bytes = std::fs::read(path).map_err(|e| bad(e.to_string()))?;
     TokenFile::parse(&bytes).map_err(|e: TokenFileError| bad(e.to_string()))
-}
-
-/// SIGTERM and SIGINT, listened for from the start: one that comes right after the ready line must not be lost.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
-    }
-
-    async fn wait(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

@@ -321,6 +321,246 @@ fn probes_make_ready_and_restart() {
 }
 
 #[test]
+fn hooks_run_after_the_start_and_before_the_stop() {
+    let machine = need!(Machine::start());
+    let hook = |text: &str| json!({"exec": {"command": ["sh", "-c", format!("echo {text} $A >> /out/said")]}});
+    let out = json!([{"name": "d", "hostPath": {"path": open_dir(&machine.path("out"))}}]);
+    machine.pod(
+        "p",
+        "trap 'echo term >> /out/said; exit 0' TERM; while :; do sleep 0.05; done",
+        json!({"spec": {"terminationGracePeriodSeconds": 60, "volumes": out, "containers": [{
+            "env": [{"name": "A", "value": "word"}], "volumeMounts": [{"name": "d", "mountPath": "/out"}],
+            "lifecycle": {"postStart": hook("hello"), "preStop": hook("bye")}}]}}),
+    );
+    machine.phase("p", "Running");
+    let said = || std::fs::read_to_string(machine.path("out/said")).unwrap_or_default();
+    assert_eq!(said(), "hello word\n", "running, and so its first hook is done");
+    assert_eq!(machine.kubectl("delete pod p").code, Some(0));
+    assert_eq!(said(), "hello word\nbye word\nterm\n");
+}
+
+#[test]
+fn a_first_hook_that_fails_ends_the_container_and_a_last_one_does_not_keep_it() {
+    let machine = need!(Machine::start());
+    let fails = json!({"exec": {"command": ["sh", "-c", "echo a secret; exit 1"]}});
+    machine.pod(
+        "first",
+        "while :; do sleep 0.05; done",
+        json!({"spec": {"terminationGracePeriodSeconds": 1, "containers": [{"lifecycle": {"postStart": fails}}]}}),
+    );
+    machine.phase("first", "Failed");
+    assert_eq!(machine.field("first", ".status.containerStatuses[0].state.terminated.exitCode"), "143");
+    let sleeps = json!({"exec": {"command": ["sleep", "600"]}});
+    for (name, hook, grace) in [("last", fails, 600), ("slow", sleeps, 1)] {
+        machine.pod(
+            name,
+            "echo up; while :; do sleep 0.05; done",
+            json!({"spec": {"terminationGracePeriodSeconds": grace, "containers": [{"lifecycle": {"preStop": hook}}]}}),
+        );
+        machine.wait(&format!("logs {name}"), "up", |text| text == "up");
+        assert_eq!(machine.kubectl(&format!("delete pod {name} --timeout=60s")).code, Some(0), "{name}");
+    }
+    let events = "get events -o jsonpath='{range .items[*]}{.involvedObject.name} {.reason}: {.message}{\"\\n\"}{end}'";
+    let told = machine.wait(events, "told", |text| text.contains("last FailedPreStopHook: PreStopHook failed"));
+    assert!(told.contains("first FailedPostStartHook: PostStartHook failed"), "{told}");
+    assert!(told.contains("first Killing: FailedPostStartHook"), "{told}");
+    assert!(!told.contains("slow FailedPreStopHook"), "out of time is no failure: {told}");
+    assert!(!told.contains("a secret"), "{told}");
+}
+
+/// Answers HTTPS with a certificate that nobody has signed.
+const SERVER: &str = r#"
+import http.server, ssl, subprocess, sys
+subprocess.run("openssl req -x509 -newkey rsa:2048 -nodes -keyout k.pem -out c.pem -days 1 -subj /CN=nobody".split(), check=True, capture_output=True)
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/well" else 500); self.end_headers()
+server = http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER); context.load_cert_chain("c.pem", "k.pem")
+server.socket = context.wrap_socket(server.socket, server_side=True)
+server.serve_forever()
+"#;
+
+#[test]
+fn https_probes_ask_without_looking_at_the_certificate() {
+    let machine = need!(Machine::start());
+    for tool in ["python3", "openssl"] {
+        need!(Command::new(tool).arg("--help").output().map_err(|_| format!("{tool} is not installed")));
+    }
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let probe = |path: &str| json!({"httpGet": {"path": path, "port": free, "scheme": "HTTPS"}, "periodSeconds": 1});
+    let container = |extra| {
+        let mut container = json!({"name": "c", "image": "x", "command": ["python3", "-c", SERVER, free.to_string()]});
+        container["readinessProbe"] = extra;
+        json!({"spec": {"terminationGracePeriodSeconds": 1, "containers": [container]}})
+    };
+    machine.pod("well", "", container(probe("/well")));
+    machine.wait("get pod well -o jsonpath={.status.containerStatuses[0].ready}", "ready", |text| text == "true");
+    machine.kubectl("delete pod well");
+    machine.pod("ill", "", container(probe("/ill")));
+    let message = "Readiness probe failed: HTTP probe failed with statuscode: 500";
+    machine.wait("get events -o jsonpath={.items[*].message}", "unhealthy", |text| text.contains(message));
+    assert_eq!(machine.field("ill", ".status.containerStatuses[0].ready"), "false");
+}
+
+#[test]
+fn volumes_follow_what_they_are_made_from() {
+    let machine = need!(Machine::start());
+    let object = |kind: &str, value: &str| {
+        let data = if kind == "Secret" { "stringData" } else { "data" };
+        json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "v"}, data: {"a": value, "b": value}})
+    };
+    machine.apply(&object("ConfigMap", "one"));
+    machine.apply(&object("Secret", "one"));
+    let mount = |name: &str| json!({"name": name, "mountPath": format!("/v/{name}")});
+    machine.pod(
+        "p",
+        "while :; do cat /v/map/a /v/map/b /v/secret/a /v/info/labels > /v/out/new; echo >> /v/out/new; mv /v/out/new /v/out/now; sleep 0.05; done",
+        json!({"metadata": {"labels": {"is": "one"}}, "spec": {"terminationGracePeriodSeconds": 1,
+            "containers": [{"volumeMounts": [mount("map"), mount("secret"), mount("info"), mount("out")]}],
+            "volumes": [
+                {"name": "map", "configMap": {"name": "v"}}, {"name": "secret", "secret": {"secretName": "v", "defaultMode": 0o400}},
+                {"name": "info", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+                {"name": "out", "hostPath": {"path": open_dir(&machine.path("out"))}}]}}),
+    );
+    let shows = |wanted: &str| {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let read = || std::fs::read_to_string(machine.path("out/now")).unwrap_or_default();
+        while read().trim() != wanted {
+            assert!(Instant::now() < deadline, "{wanted:?} is not {:?}\n{}", read(), machine.log_tail());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    shows("oneoneoneis=\"one\"");
+    let change = |what: &str, value: &str| {
+        let patch = format!("patch {what} v --type=merge -p '{{\"data\":{{\"a\":\"{value}\",\"b\":\"{value}\"}}}}'");
+        assert_eq!(machine.kubectl(&patch).code, Some(0));
+    };
+    change("configmap", "two");
+    shows("twotwooneis=\"one\"");
+    change("secret", "dGhyZWU=");
+    shows("twotwothreeis=\"one\"");
+    assert_eq!(machine.kubectl("label pod p is=four --overwrite").code, Some(0));
+    shows("twotwothreeis=\"four\"");
+}
+
+#[test]
+fn logs_of_several_containers_are_told_apart() {
+    let machine = need!(Machine::start());
+    let container = |name: &str| json!({"name": name, "image": "x", "command": ["echo", format!("from {name}")]});
+    machine.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"nodeName": "n1",
+        "restartPolicy": "Never", "initContainers": [container("i")], "containers": [container("a"), container("b")]}}));
+    machine.phase("p", "Succeeded");
+    // kubectl asks for them in any order.
+    let sorted = |arguments: &str| {
+        let text = machine.logs(arguments);
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(sorted("p --all-containers"), ["from a", "from b", "from i"]);
+    assert_eq!(sorted("p --all-containers --prefix"), ["[pod/p/a] from a", "[pod/p/b] from b", "[pod/p/i] from i"]);
+    assert_eq!(machine.logs("p -c b"), "from b\n");
+}
+
+#[test]
+fn commands_run_in_containers_with_streams_and_exit_codes() {
+    let machine = need!(Machine::start());
+    machine.pod("p", "echo up; while :; do sleep 0.05; done", json!({"spec": {"terminationGracePeriodSeconds": 1,
+        "volumes": [{"name": "d", "emptyDir": {}}],
+        "containers": [{"env": [{"name": "A", "value": "word"}], "volumeMounts": [{"name": "d", "mountPath": "/usher-d"}]}]}}));
+    machine.wait("logs p", "up", |text| text == "up");
+    let said = machine.kubectl("exec p -- sh -c 'echo $A > /usher-d/f; cat /usher-d/f; echo oops >&2; exit 3'");
+    assert_eq!((said.code, said.stdout.as_str()), (Some(3), "word\n"));
+    assert_eq!(said.stderr, "oops\ncommand terminated with exit code 3\n");
+    let said = machine.kubectl("exec p -c c -- cat /usher-d/f");
+    assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(0), "word\n", ""));
+    // What is typed arrives, all of it, and its end too.
+    let input = machine.path("input");
+    std::fs::write(&input, "line\n".repeat(100_000)).expect("write a file");
+    let said = machine.kubectl(&format!("exec -i p -- wc -l < {}", input.display()));
+    assert_eq!((said.code, said.stdout.trim()), (Some(0), "100000"), "{}", said.stderr);
+    let said = machine.kubectl("exec p -- head -c 3000000 /dev/zero | wc -c");
+    assert_eq!((said.code, said.stdout.trim()), (Some(0), "3000000"), "{}", said.stderr);
+    let missing = json!({"secretKeyRef": {"name": "none", "key": "k"}});
+    machine.pod("waits", "true", json!({"spec": {"containers": [{"env": [{"name": "A", "valueFrom": missing}]}]}}));
+    let said = machine.kubectl("exec p -- no-such-program");
+    assert!(said.code == Some(1) && said.stderr.contains("executable file not found in $PATH"), "{}", said.stderr);
+    for (arguments, why) in [
+        ("exec p -c x -- true", "container x is not valid for pod p"),
+        ("exec waits -- true", "container not found (\"c\"): it does not run"),
+        ("exec none -- true", "pods \"none\" not found"),
+        ("attach p", "attaching to a process is not supported by usher"),
+        ("port-forward p :80", "forwarding a port is not supported by usher"),
+    ] {
+        let said = machine.kubectl(arguments);
+        assert!(said.code == Some(1) && said.stderr.contains(why), "{arguments}: {}", said.stderr);
+    }
+    // It ends with the container.
+    let mut waiting = machine.follow("exec p -- sleep 6001");
+    let running = || Command::new("pgrep").args(["-f", "^sleep 6001$"]).output().is_ok_and(|o| o.status.success());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !running() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(machine.kubectl("delete pod p").code, Some(0));
+    while waiting.is_running() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(!waiting.is_running(), "it waits for a command whose container has gone");
+}
+
+#[test]
+fn a_terminal_is_a_terminal() {
+    let machine = need!(Machine::start());
+    need!(Command::new("script").arg("--version").output().map_err(|_| "script is not installed".to_owned()));
+    machine.pod("p", "echo up; while :; do sleep 0.05; done", json!({"spec": {"terminationGracePeriodSeconds": 1}}));
+    machine.wait("logs p", "up", |text| text == "up");
+    // kubectl wants a terminal of its own for -t.
+    let said = machine.kubectl("version --client >/dev/null; script -qec \"kubectl exec -it p -- sh -c 'test -t 0 && tty && echo TERM=\\$TERM; exit 4'\" /dev/null");
+    assert_eq!(said.code, Some(4), "{}\n{}", said.stdout, said.stderr);
+    assert!(said.stdout.contains("/dev/pts/") && said.stdout.contains("TERM=xterm"), "{}", said.stdout);
+}
+
+#[test]
+fn nodes_of_an_earlier_simulation_go_and_nothing_is_placed_on_them() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("nodes.yaml");
+    let simulate = |machine: &mut Machine, nodes: &str| {
+        std::fs::write(&file, nodes).expect("write the file");
+        machine.stop();
+        machine.up(&["--node=false", "--sim-nodes", file.to_str().expect("a path")]);
+    };
+    let mut machine = need!(Machine::start_without_node(&["--node=false"]));
+    simulate(&mut machine, "- {count: 2, name: old}\n- {count: 1, name: new}\n");
+    machine.wait("get nodes -o name", "three", |text| text.lines().count() == 3);
+    simulate(&mut machine, "- {count: 1, name: new}\n");
+    machine.wait("get nodes -o name", "one", |text| text == "node/new-0");
+    machine.stop();
+    machine.up(&["--node=false"]);
+    machine.wait("get nodes -o name", "none", str::is_empty);
+}
+
+#[test]
+fn a_container_leaves_its_last_words_where_and_as_it_wants() {
+    let machine = need!(Machine::start());
+    let policy = json!({"spec": {"containers": [{"terminationMessagePolicy": "FallbackToLogsOnError"}]}});
+    machine.pod("failed", "echo first; echo last; exit 1", policy.clone());
+    machine.pod("fine", "echo hello", policy);
+    machine.pod(
+        "elsewhere",
+        "printf words > /usher-words",
+        json!({"spec": {"containers": [{"terminationMessagePath": "/usher-words"}]}}),
+    );
+    for (name, phase, message) in
+        [("failed", "Failed", "first\nlast\n"), ("fine", "Succeeded", ""), ("elsewhere", "Succeeded", "words")]
+    {
+        machine.phase(name, phase);
+        assert_eq!(machine.field(name, ".status.containerStatuses[0].state.terminated.message"), message, "{name}");
+    }
+}
+
+#[test]
 fn simulated_pods_say_that_they_print_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let file = dir.path().join("nodes.yaml");

@@ -69,6 +69,10 @@ pub mod annotation {
     pub const WORKLOAD_SLICE_NAME: &str = "kueue.x-k8s.io/workload-slice-name";
     /// On Workloads upstream made to replace a smaller one.
     pub const SLICE_REPLACEMENT_FOR: &str = "kueue.x-k8s.io/workload-slice-replacement-for";
+    /// On pod templates: the level of the topology that all pods must, or should, or need not be within.
+    pub const REQUIRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-required-topology";
+    pub const PREFERRED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-preferred-topology";
+    pub const UNCONSTRAINED_TOPOLOGY: &str = "kueue.x-k8s.io/podset-unconstrained-topology";
     /// What begins like this is passed on to provisioning requests.
     pub const PROVISIONING_PREFIX: &str = "provreq.kueue.x-k8s.io/";
 }

@@ -73,16 +73,36 @@ pub struct Answer {
     pub content_type: &'static str,
     pub body: Body,
     pub warnings: Vec<String>,
+    /// The connection becomes a websocket.
+    pub switch: Option<Switch>,
+}
+
+/// What a client that asked for a websocket is told.
+pub struct Switch {
+    pub accept: String,
+    pub protocol: &'static str,
 }
 
 impl Answer {
     pub fn json(code: u16, value: &serde_json::Value) -> Answer {
-        Answer { code, content_type: "application/json", body: Body::whole(format!("{value}\n")), warnings: Vec::new() }
+        Answer {
+            code,
+            content_type: "application/json",
+            body: Body::whole(format!("{value}\n")),
+            warnings: Vec::new(),
+            switch: None,
+        }
     }
 
     pub fn text(code: u16, text: impl Into<String>) -> Answer {
         let text: String = text.into();
-        Answer { code, content_type: "text/plain; charset=utf-8", body: Body::whole(text), warnings: Vec::new() }
+        Answer {
+            code,
+            content_type: "text/plain; charset=utf-8",
+            body: Body::whole(text),
+            warnings: Vec::new(),
+            switch: None,
+        }
     }
 
     #[must_use]

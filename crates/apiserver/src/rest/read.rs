@@ -171,7 +171,7 @@ impl Server {
         } else {
             Body::pieces(futures::stream::iter(std::iter::once(first).chain(pieces).map(Bytes::from)))
         };
-        Answer { code: 200, content_type: "application/json", body, warnings: Vec::new() }
+        Answer { code: 200, content_type: "application/json", body, warnings: Vec::new(), switch: None }
     }
 }
 

@@ -174,5 +174,5 @@ pub fn finish(code: u16, mut json: Vec<u8>, accepted: Accepted) -> Answer {
             Err(_) => Body::whole(json),
         },
     };
-    Answer { code, content_type: accepted.encoding.content_type(), body, warnings: Vec::new() }
+    Answer { code, content_type: accepted.encoding.content_type(), body, warnings: Vec::new(), switch: None }
 }

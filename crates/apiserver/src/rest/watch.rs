@@ -83,7 +83,13 @@ impl Server {
             let piece = lines.next().await?;
             Some((piece, lines))
         }));
-        Ok(Answer { code: 200, content_type: accepted.encoding.content_type(), body, warnings: Vec::new() })
+        Ok(Answer {
+            code: 200,
+            content_type: accepted.encoding.content_type(),
+            body,
+            warnings: Vec::new(),
+            switch: None,
+        })
     }
 
     /// What to send first, and the revision after which events follow.
@@ -129,7 +135,7 @@ fn too_old(requested: u64, oldest: u64) -> ApiError {
 /// Clients expect the stream to open and then to hear that it cannot go on.
 fn expired_at_once(error: &ApiError) -> Answer {
     let line = error_line(error);
-    Answer { code: 200, content_type: "application/json", body: Body::whole(line), warnings: Vec::new() }
+    Answer { code: 200, content_type: "application/json", body: Body::whole(line), warnings: Vec::new(), switch: None }
 }
 
 fn error_line(error: &ApiError) -> Vec<u8> {

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::decide::{Decision, Observed, Then, decide, forgotten, start_or_wait, surplus, unseen};
@@ -422,4 +423,58 @@ fn notes_read_as_upstreams_events() {
     ] {
         assert_eq!(text(note), expected);
     }
+}
+
+/// A year as the controller would live it, without a server: every decision is carried out on plain values, each Job ends a
+/// second after it was made, and nothing is looked at but when it was asked for. Returns the slots, as the Jobs carry them.
+fn live(mut cron: CronJob, from: Timestamp, until: Timestamp) -> Vec<String> {
+    let (mut now, mut jobs, mut made) = (from, Vec::<Arc<Job>>::new(), Vec::new());
+    cron.metadata.creation_timestamp = Some(Time(from));
+    let nobody = BTreeSet::new();
+    while now < until {
+        let gone: Vec<_> = surplus(&cron, &jobs).into_iter().map(|job| job.metadata.uid.clone()).collect();
+        jobs.retain(|job| !gone.contains(&job.metadata.uid));
+        let seen = Observed { cron: &cron, jobs: &jobs, reaped: &nobody, missing: &nobody };
+        let decision = decide(&seen, now, &Policy::default());
+        let mut status = decision.status;
+        let wait = match decision.then {
+            Then::Rest => return made,
+            Then::Wait(wait) => wait,
+            Then::Start(start) => {
+                assert!(now.duration_since(start.slot) < SignedDuration::from_secs(1), "late: {now}");
+                let mut job = start.job;
+                job.metadata.uid = job.metadata.name.clone();
+                made.push(job.metadata.annotations.clone().unwrap()[job::SCHEDULED].clone());
+                status.active.get_or_insert_default().push(job::reference(&job));
+                status.last_schedule_time = Some(Time(start.slot));
+                let end = json!({"startTime": Time(start.slot), "completionTime": Time(start.slot), "conditions": [{"type": "Complete", "status": "True"}]});
+                job.status = Some(serde_json::from_value(end).unwrap());
+                jobs.push(Arc::new(job));
+                // Its end is heard of first.
+                Duration::from_secs(1)
+            }
+        };
+        cron.status = Some(status);
+        now += SignedDuration::try_from(wait).unwrap();
+    }
+    assert!(jobs.len() <= 4, "history was not kept short");
+    made
+}
+
+#[test]
+fn a_year_of_every_hour_in_berlin_is_decided_hour_by_hour() {
+    let berlin = jiff::tz::TimeZone::get("Europe/Berlin").unwrap();
+    let from: Timestamp = "2025-12-31T22:30:00Z".parse().unwrap();
+    let until = from + SignedDuration::from_hours(365 * 24);
+    let made = live(cron(json!({"timeZone": "Europe/Berlin"}), json!({})), from, until);
+    let shown = |hour: i64| {
+        let at = from + SignedDuration::from_mins(30) + SignedDuration::from_hours(hour);
+        at.to_zoned(berlin.clone()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+    };
+    let expected: Vec<_> = (0..365 * 24).map(shown).collect();
+    let wrong = made.iter().zip(&expected).find(|(ours, expected)| ours != expected);
+    assert_eq!((made.len(), wrong), (expected.len(), None));
+    let has = |text: &str| made.iter().filter(|slot| *slot == text).count();
+    assert_eq!((has("2026-03-29T02:00:00+01:00"), has("2026-03-29T03:00:00+02:00")), (0, 1));
+    assert_eq!((has("2026-10-25T02:00:00+02:00"), has("2026-10-25T02:00:00+01:00")), (1, 1));
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::model::{Ended, Failed, Health, Stopping};
+use crate::model::{Ended, Failed, Health, PostStart, Stopping};
 use serde_json::{Value, json};
 
 const START: &str = "2026-11-15T10:00:00Z";
@@ -224,11 +224,11 @@ fn a_deleted_pod_gets_its_grace_then_is_killed_and_then_removed() {
     let first = plan(&pod, &world([("c", seen.clone())]), 10);
     assert_eq!((stops(&first), first.remove), (vec![("c", Signal::Terminate)], false));
     assert_eq!(first.stop[0].because, "Stopping container c");
-    seen.stopping = Some(Stopping { since: at(10), killed: false });
+    seen.stopping = Some(Stopping { since: at(10), asked: Some(at(10)), killed: false });
     let waiting = plan(&pod, &world([("c", seen.clone())]), 12);
     assert_eq!((stops(&waiting), waiting.wake_at), (vec![], Some(at(15))));
     assert_eq!(stops(&plan(&pod, &world([("c", seen.clone())]), 15)), [("c", Signal::Kill)]);
-    seen.stopping = Some(Stopping { since: at(10), killed: true });
+    seen.stopping = Some(Stopping { since: at(10), asked: Some(at(10)), killed: true });
     let killed = plan(&pod, &world([("c", seen)]), 16);
     assert_eq!((stops(&killed), killed.remove, phase(&killed)), (vec![], false, "Running"));
     let over = plan(&pod, &world([("c", ended(137, 16))]), 16);
@@ -240,7 +240,7 @@ fn even_a_late_signal_leaves_two_seconds() {
     let deleted = json!({"metadata": {"deletionTimestamp": "2026-11-15T10:00:10Z", "deletionGracePeriodSeconds": 1}});
     let pod = pod(one("Always"), deleted);
     let mut seen = running(1);
-    seen.stopping = Some(Stopping { since: at(20), killed: false });
+    seen.stopping = Some(Stopping { since: at(20), asked: Some(at(20)), killed: false });
     assert_eq!(stops(&plan(&pod, &world([("c", seen.clone())]), 21)), []);
     assert_eq!(stops(&plan(&pod, &world([("c", seen)]), 22)), [("c", Signal::Kill)]);
 }
@@ -296,7 +296,7 @@ fn a_failed_liveness_probe_restarts_the_container() {
     let broken = plan(&pod, &world([("c", seen.clone())]), 20);
     assert_eq!(stops(&broken), [("c", Signal::Terminate)]);
     assert_eq!(broken.stop[0].because, "Container c failed liveness probe, will be restarted");
-    seen.stopping = Some(Stopping { since: at(20), killed: false });
+    seen.stopping = Some(Stopping { since: at(20), asked: Some(at(20)), killed: false });
     assert_eq!(stops(&plan(&pod, &world([("c", seen)]), 25)), [("c", Signal::Kill)]);
 }
 
@@ -327,4 +327,34 @@ fn conditions_of_others_stay_and_ours_keep_their_time() {
     assert_eq!(find("DisruptionTarget").reason.as_deref(), Some("X"));
     assert_eq!(find("Ready").last_transition_time.unwrap().0, at(-3600));
     assert_eq!(find("ContainersReady").last_transition_time.unwrap().0, at(5));
+}
+
+#[test]
+fn a_container_is_being_created_until_its_first_hook_is_done_and_the_next_waits_for_it() {
+    let two = json!({"restartPolicy": "Always", "terminationGracePeriodSeconds": 5, "containers": [{"name": "a"}, {"name": "b"}]});
+    let pod = pod(two, json!({}));
+    let hooked = |post_start| world([("a", Seen { post_start, ..running(1) })]);
+    let runs = plan(&pod, &hooked(Some(PostStart::Runs)), 2);
+    assert_eq!((runs.start.len(), states(&runs)[0].as_str(), phase(&runs)), (0, "a: ContainerCreating", "Pending"));
+    let done = plan(&pod, &hooked(None), 2);
+    assert_eq!((done.start.as_slice(), states(&done)[0].as_str()), (&["b".to_owned()][..], "a: running"));
+    let failed = plan(&pod, &hooked(Some(PostStart::Failed)), 2);
+    assert_eq!(stops(&failed), [("a", Signal::Terminate)]);
+    assert_eq!(
+        (failed.stop[0].because.as_str(), states(&failed)[0].as_str()),
+        ("FailedPostStartHook", "a: PostStartHookError")
+    );
+}
+
+#[test]
+fn a_last_hook_has_the_grace_period_and_the_signal_two_seconds_more() {
+    let pod = pod(one("Never"), json!({"metadata": {"deletionTimestamp": at(15), "deletionGracePeriodSeconds": 5}}));
+    let mut seen = running(1);
+    assert_eq!(plan(&pod, &world([("c", seen.clone())]), 10).stop[0].until, at(15), "no longer than the grace period");
+    seen.stopping = Some(Stopping { since: at(10), asked: None, killed: false });
+    let hook = plan(&pod, &world([("c", seen.clone())]), 16);
+    assert_eq!((stops(&hook).len(), hook.wake_at), (0, Some(at(17))));
+    seen.stopping = Some(Stopping { since: at(10), asked: Some(at(15)), killed: false });
+    assert_eq!(stops(&plan(&pod, &world([("c", seen.clone())]), 16)), []);
+    assert_eq!(stops(&plan(&pod, &world([("c", seen)]), 17)), [("c", Signal::Kill)]);
 }

@@ -9,4 +9,4 @@ mod config;
 mod run;
 
 pub use config::{Group, parse};
-pub use run::Simulation;
+pub use run::{Simulation, forget_others};

@@ -7,7 +7,7 @@ use futures::StreamExt;
 use futures::stream;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodStatus};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Request;
 use kube::{Api, Client};
 use tokio::sync::{Semaphore, mpsc};
@@ -74,6 +74,18 @@ impl Drop for Simulation {
     fn drop(&mut self) {
         self.stop.cancel();
     }
+}
+
+/// Removes simulated nodes that are no longer simulated: nobody would run what is bound to them. `names` are those that are.
+pub async fn forget_others(client: Client, names: &HashSet<String>) -> Result<usize, kube::Error> {
+    let api: Api<Node> = Api::all(client);
+    let there = api.list_metadata(&ListParams::default().labels("usher.dev/simulated=true")).await?;
+    let gone: Vec<String> =
+        there.items.into_iter().filter_map(|n| n.metadata.name).filter(|n| !names.contains(n)).collect();
+    let params = DeleteParams::default();
+    let deletions: Vec<_> = gone.iter().map(|name| api.delete(name, &params)).collect();
+    stream::iter(deletions).buffer_unordered(CALLS).for_each(|_| async {}).await;
+    Ok(gone.len())
 }
 
 async fn register(client: Client, clock: Clock, groups: Vec<Group>) {

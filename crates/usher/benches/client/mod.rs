@@ -1,5 +1,7 @@
 //! A small HTTPS client that costs as little as possible, so that the server is what is measured.
 
+#![allow(dead_code, reason = "each benchmark uses what it needs")]
+
 use std::sync::Arc;
 
 use base64::Engine;
@@ -13,6 +15,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::Value;
 use tokio_rustls::TlsConnector;
+
+const JSON: &str = "application/json";
 
 #[derive(Clone)]
 pub struct Endpoint {
@@ -61,12 +65,12 @@ impl Connection {
         Connection { sender }
     }
 
-    fn request(method: Method, path: &str, body: Bytes) -> Request<Full<Bytes>> {
+    fn request(method: Method, path: &str, ty: &'static str, body: Bytes) -> Request<Full<Bytes>> {
         Request::builder()
             .method(method)
             .uri(path)
             .header("host", "localhost")
-            .header("content-type", "application/json")
+            .header("content-type", ty)
             .body(Full::new(body))
             .expect("a request")
     }
@@ -76,15 +80,19 @@ impl Connection {
     }
 
     pub async fn send(&mut self, method: Method, path: &str, body: Bytes) -> (u16, Bytes) {
+        self.send_as(method, path, JSON, body).await
+    }
+
+    pub async fn send_as(&mut self, method: Method, path: &str, ty: &'static str, body: Bytes) -> (u16, Bytes) {
         self.sender.ready().await.expect("connection");
-        let response = self.sender.send_request(Self::request(method, path, body)).await.expect("an answer");
+        let response = self.sender.send_request(Self::request(method, path, ty, body)).await.expect("an answer");
         let code = response.status().as_u16();
         (code, response.into_body().collect().await.expect("a body").to_bytes())
     }
 
     pub async fn stream(mut self, path: &str) -> Stream {
         let response =
-            self.sender.send_request(Self::request(Method::GET, path, Bytes::new())).await.expect("an answer");
+            self.sender.send_request(Self::request(Method::GET, path, JSON, Bytes::new())).await.expect("an answer");
         assert_eq!(response.status(), 200);
         Stream { body: response.into_body(), _connection: self }
     }

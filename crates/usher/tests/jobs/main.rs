@@ -5,6 +5,7 @@
 mod harness;
 
 mod ends;
+mod events;
 mod kubelet;
 mod ownership;
 mod policies;

@@ -41,13 +41,7 @@ impl World {
     }
 
     pub async fn with(gates: Gates, queues: Option<queueing::Policy>) -> World {
-        let clock = Clock::virtual_from("2026-11-15T00:00:00Z".parse().expect("a time"));
-        let pki = Pki::in_memory(&["localhost".to_owned()], clock.now()).expect("keys");
-        let keys = Keys { service_account: pki.service_account_key, tokens: Default::default() };
-        let store = Store::open_memory(usher_store::Options::default());
-        let options = usher_apiserver::Options { gates: gates.clone(), ..Default::default() };
-        let server = Server::new(store, clock.clone(), Ids::seeded(7), options, keys);
-        server.bootstrap().await.expect("bootstrap");
+        let (server, clock) = server(gates.clone()).await;
         if queues.is_some() {
             server.install(usher_api::kueue::definitions()).await.expect("the kinds of queues");
             server.clone().start_custom_resources();
@@ -164,6 +158,18 @@ impl World {
     pub async fn pass(&self, secs: u64) {
         tokio::time::sleep(Duration::from_secs(secs)).await;
     }
+}
+
+/// Our server on virtual time, with nothing in it yet.
+pub async fn server(gates: Gates) -> (Server, Clock) {
+    let clock = Clock::virtual_from("2026-11-15T00:00:00Z".parse().expect("a time"));
+    let pki = Pki::in_memory(&["localhost".to_owned()], clock.now()).expect("keys");
+    let keys = Keys { service_account: pki.service_account_key, tokens: Default::default() };
+    let store = Store::open_memory(usher_store::Options::default());
+    let options = usher_apiserver::Options { gates, ..Default::default() };
+    let server = Server::new(store, clock.clone(), Ids::seeded(7), options, keys);
+    server.bootstrap().await.expect("bootstrap");
+    (server, clock)
 }
 
 pub async fn until<T, Fut: Future<Output = Option<T>>>(what: &str, mut state: impl FnMut() -> Fut) -> T {

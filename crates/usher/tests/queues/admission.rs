@@ -193,3 +193,47 @@ async fn a_workload_without_a_job_is_admitted_the_same_way() {
     desk.workloads().patch_status("bare", &Default::default(), &patch).await.expect("finish it");
     desk.until_runs("j").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_made_beforehand_is_adopted_by_the_job_that_names_it() {
+    let desk = desk().await;
+    desk.queue("q", "1", json!({})).await;
+    let mut named = desk.job(&Queued { runs: Some("5"), ..Default::default() });
+    named["metadata"]["labels"]["kueue.x-k8s.io/prebuilt-workload-name"] = json!("made");
+    desk.submit_as(named).await;
+    // What the API server fills into a Job's template belongs to what was agreed.
+    let template = template(&desk.world.job("j").await);
+    let mut labels = template["metadata"]["labels"].clone();
+    for generated in ["job-name", "controller-uid", "batch.kubernetes.io/controller-uid"] {
+        labels.as_object_mut().expect("labels").remove(generated);
+    }
+    let made = json!({"metadata": {"name": "made"}, "spec": {"queueName": "q", "podSets": [{"name": "main", "count": 1,
+        "template": {"metadata": {"labels": labels, "annotations": template["metadata"]["annotations"]},
+            "spec": template["spec"]}}]}});
+    let made = serde_json::from_value(made).expect("a workload");
+    desk.workloads().create(&Default::default(), &made).await.expect("create it");
+    let job = desk.world.until_condition("j", "Complete").await;
+    let finished = async || desk.workloads().get("made").await.ok().filter(|w| is(w, "Finished"));
+    let workload = until("it is finished", finished).await;
+    let owner = workload.metadata.owner_references.expect("an owner").remove(0);
+    assert_eq!((owner.kind.as_str(), Some(owner.uid)), ("Job", job.metadata.uid));
+    assert!(desk.workload_of("j").await.is_none(), "no other was made");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wait_shows_what_is_asked_for_and_what_is_not_supported_says_so() {
+    let desk = desk().await;
+    desk.queue("q", "1", json!({})).await;
+    desk.submit(Queued { name: "big", cpu: "1500m", pods: 2, ..Default::default() }).await;
+    let why = desk.until_waits("big", "ExceedsMaxQuota").await;
+    assert!(why.contains("(3) > maximum capacity (1)"), "{why}");
+    let workload = desk.workload_of("big").await.expect("it");
+    let asked = serde_json::to_value(&workload.status.resource_requests).expect("json");
+    assert_eq!(asked, json!([{"name": "main", "resources": {"cpu": "3"}}]));
+    let mut placed = desk.job(&Queued { name: "placed", ..Default::default() });
+    let notes = json!({"kueue.x-k8s.io/podset-required-topology": "rack"});
+    placed["spec"]["template"]["metadata"]["annotations"] = notes;
+    desk.submit_as(placed).await;
+    let why = desk.until_waits("placed", "Misconfigured").await;
+    assert!(why.starts_with("topology requests are not supported yet"), "{why}");
+}

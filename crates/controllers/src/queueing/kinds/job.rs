@@ -3,8 +3,8 @@
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use usher_api::kueue::keys::{MAIN_POD_SET, annotation};
-use usher_api::kueue::workload::PodSet;
+use usher_api::kueue::keys::{self, MAIN_POD_SET, annotation};
+use usher_api::kueue::workload::{PodSet, PodSetTopologyRequest};
 use usher_api::kueue::workload_status::ReclaimablePod;
 
 use crate::queueing::addition::{Addition, AdditionError, without_empty};
@@ -55,7 +55,7 @@ impl JobKind for Job {
             labels.retain(|key, _| !GENERATED.contains(&key.as_str()));
         }
         without_empty(&mut template);
-        let (name, topology_request) = (MAIN_POD_SET.to_owned(), None);
+        let (name, topology_request) = (MAIN_POD_SET.to_owned(), topology_of(&template));
         vec![PodSet { name, template, count: pods(self), min_count: least(self), topology_request }]
     }
 
@@ -99,6 +99,19 @@ impl JobKind for Job {
         let spec = self.spec.get_or_insert_default();
         restore_template(&mut spec.template, &before.template);
     }
+}
+
+/// What its pods' annotations say about where they are to be.
+fn topology_of(template: &PodTemplateSpec) -> Option<PodSetTopologyRequest> {
+    let notes = template.metadata.as_ref()?.annotations.as_ref()?;
+    let noted = |key: &str| notes.get(key).cloned();
+    let request = PodSetTopologyRequest {
+        required: noted(annotation::REQUIRED_TOPOLOGY),
+        preferred: noted(annotation::PREFERRED_TOPOLOGY),
+        unconstrained: noted(annotation::UNCONSTRAINED_TOPOLOGY).map(|said| said == keys::TRUE),
+        ..PodSetTopologyRequest::default()
+    };
+    (request != PodSetTopologyRequest::default()).then_some(request)
 }
 
 /// How many pods run at once.

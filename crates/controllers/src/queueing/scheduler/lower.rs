@@ -12,7 +12,7 @@ use usher_api::kueue::cluster_queue::{
 };
 use usher_api::kueue::fair_sharing::FairSharing;
 use usher_api::kueue::quota::{ResourceGroup, ResourceQuota, StopPolicy};
-use usher_api::kueue::workload_status::{Admission, PodSetAssignment};
+use usher_api::kueue::workload_status::{Admission, PodSetAssignment, PodSetRequest};
 use usher_api::kueue::{ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
 use usher_api::quantity::{Format, Quantity};
 use usher_sched::model::{self as sched, Amount, Cell, CellMap, Quota};
@@ -184,6 +184,19 @@ impl Dictionary {
             }
         });
         sched::Shape { pod_sets: pod_sets.collect(), allowed }
+    }
+
+    /// What each pod set asks for in all, as the status of a workload that found no room shows it.
+    pub fn requests(&self, workload: &Workload, shape: &sched::Shape) -> Vec<PodSetRequest> {
+        let sets = workload.spec.pod_sets.iter().zip(&shape.pod_sets);
+        let sets = sets.map(|(set, asked)| {
+            let resources = asked.requests.iter().map(|(id, amount)| {
+                let name = self.names.resources.name(id.0);
+                (name.to_owned(), quantity(name, amount.times(asked.count)))
+            });
+            PodSetRequest { name: set.name.clone(), resources: resources.collect() }
+        });
+        sets.collect()
     }
 
     fn amounts(&mut self, requests: &BTreeMap<String, Quantity>) -> Vec<(sched::ResourceId, Amount)> {

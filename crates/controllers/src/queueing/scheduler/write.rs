@@ -11,6 +11,7 @@ use usher_api::kueue::keys::label;
 use usher_api::kueue::workload_status::WorkloadStatus;
 use usher_sched::model::WorkloadId;
 use usher_sched::plan::{Decision, Eviction};
+use usher_sched::reason::Wait;
 
 use super::book::Book;
 use crate::queueing::transition::Transition;
@@ -121,7 +122,10 @@ pub fn writes(book: &Book, decision: &Decision, now: Timestamp) -> Vec<Write> {
             let Some(of) = book.workload(*workload) else { return Vec::new() };
             let shape = book.shape(*workload);
             let message = reason.render(&shape, &book.words.names);
-            let to = Transition::of(of, now).waiting(reason.code().wire(), &message).status;
+            let mut to = Transition::of(of, now).waiting(reason.code().wire(), &message).status;
+            if matches!(**reason, Wait::Unplaced(_)) {
+                to.resource_requests = book.words.requests(of, &shape);
+            }
             if to == of.status {
                 return Vec::new();
             }
