@@ -29,6 +29,7 @@ pub mod server;
 pub mod service;
 mod status;
 mod stored;
+pub mod visibility;
 mod websocket;
 
 pub use access::Keys;

@@ -35,6 +35,7 @@ struct Shared {
     webhooks: crate::admission::webhook::Cache,
     metrics: Metrics,
     logs: std::sync::OnceLock<Arc<dyn crate::logs::LogSource>>,
+    pending: std::sync::OnceLock<Arc<dyn crate::visibility::PendingWorkloads>>,
     exec: std::sync::OnceLock<Arc<dyn crate::exec::ExecSource>>,
     closing: watch::Sender<bool>,
     crowd: crate::rest::Crowd,
@@ -86,6 +87,7 @@ impl Server {
             options,
             metrics: Metrics::default(),
             logs: Default::default(),
+            pending: Default::default(),
             exec: Default::default(),
             closing: watch::Sender::new(false),
             crowd: Default::default(),
@@ -134,6 +136,16 @@ impl Server {
         self.0.logs.get()
     }
 
+    /// Says who knows which workloads wait; once, after which it stays so. Until then their group is not served.
+    pub fn serve_pending_workloads(&self, source: Arc<dyn crate::visibility::PendingWorkloads>) {
+        let _ = self.0.pending.set(source);
+        self.0.catalog_is_old.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn pending_source(&self) -> Option<&Arc<dyn crate::visibility::PendingWorkloads>> {
+        self.0.pending.get()
+    }
+
     pub(crate) fn access(&self) -> &crate::access::Access {
         &self.0.access
     }
@@ -151,6 +163,9 @@ impl Server {
             if self.0.catalog_is_old.swap(false, Ordering::AcqRel) {
                 let mut catalog = Catalog::builtin();
                 crate::crd::serve_all(self, &mut catalog);
+                if self.pending_source().is_some() {
+                    crate::visibility::resources().for_each(|resource| catalog.add_question(resource));
+                }
                 *current = Arc::new(catalog);
             }
         }

@@ -289,7 +289,7 @@ impl Server {
             |r: &Resource| info.subresource.is_empty() || r.subresources.iter().any(|s| s.name == info.subresource);
         match catalog.find(&info.group, &info.version, &info.resource) {
             Some(kind) => subresource(kind.resource()),
-            None => catalog.question(&info.group, &info.version, &info.resource).is_some(),
+            None => catalog.question(&info.group, &info.version, &info.resource).is_some_and(subresource),
         }
     }
 

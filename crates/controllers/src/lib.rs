@@ -40,6 +40,8 @@ pub struct Options {
     pub cluster_roles: bool,
     /// Jobs in queues. Off until the whole way of a queued Job is there.
     pub queueing: Option<queueing::Policy>,
+    /// What can be seen of queues.
+    pub queueing_outlook: queueing::Outlook,
     /// Pending pods are bound to nodes.
     pub placement: bool,
     /// Nodes that fall silent or go away, and the pods on them.
@@ -69,6 +71,7 @@ impl Default for Options {
             root_ca: None,
             cluster_roles: true,
             queueing: None,
+            queueing_outlook: queueing::Outlook::default(),
             placement: true,
             node_lifecycle: true,
             cronjob: Some(cronjob::Policy::default()),
@@ -123,7 +126,7 @@ impl Controllers {
             service_accounts::start_root_ca(client.clone(), root_ca, &watches, &tasks, metrics);
         }
         if let Some(policy) = &options.queueing {
-            queueing::start(&client, &clock, policy, &watches, &tasks, metrics);
+            queueing::start(&client, &clock, policy, &options.queueing_outlook, &watches, &tasks, metrics);
         }
         if let Some(job) = options.job {
             job::start(client.clone(), clock.clone(), job, &options.job_metrics, &watches, &tasks, metrics);

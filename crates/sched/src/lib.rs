@@ -16,6 +16,7 @@
 //!                │    └─ preempt  whom to evict: classical, fair_share
 //!                ├─ fair     dominant resource shares, the tournament
 //!                └─ reason   why it waits: values, codes, sentences (names: the dictionary for them)
+//!             tally       how many wait and have quota, kept as things change
 //!             view        positions, counts, usage: what status and people see
 //! ```
 //!
@@ -47,6 +48,7 @@ pub mod queue;
 pub mod quota;
 pub mod reason;
 pub mod scheduler;
+pub mod tally;
 #[cfg(test)]
 mod testing;
 pub mod view;

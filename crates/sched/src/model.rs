@@ -374,6 +374,8 @@ pub struct Flavor {
     pub labels: BTreeMap<String, String>,
     pub taints: Vec<Taint>,
     pub tolerations: Vec<Toleration>,
+    /// Its nodes are to be chosen by topology, which is not done here: queues that use it admit nothing.
+    pub topology: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

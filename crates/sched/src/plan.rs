@@ -132,6 +132,8 @@ impl Scheduler {
         }
         let locals = std::mem::take(&mut self.stale_locals);
         self.touched.extend(queues.iter().copied());
+        self.tally.changed.turned.extend(queues.iter().copied());
+        self.tally.changed.locals.extend(locals.iter().copied());
         for at in 0..self.entries.len() {
             let id = WorkloadId(at as u32);
             let Some(entry) = &self.entries[at] else { continue };

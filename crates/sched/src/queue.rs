@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::assign::Watch;
@@ -134,6 +135,8 @@ pub struct Line {
     pub inactive: Option<Inactive>,
     /// Preempting workloads of this queue whose victims have not left.
     pub holding: BTreeSet<Order>,
+    /// Who waits for this queue and cannot stand in line: it is inactive, or something else is in their way.
+    pub outside: BTreeSet<Order>,
     /// Heads of a strict line that keep what there is of their quota while they wait.
     pub keeping: BTreeSet<WorkloadId>,
     classes: Vec<Option<Class>>,
@@ -144,6 +147,8 @@ pub struct Line {
     parked: BTreeMap<Cell, BTreeMap<Amount, BTreeSet<(Order, ClassId)>>>,
     unfindable: Vec<ClassId>,
     len: usize,
+    /// Members of parked classes.
+    parked_len: usize,
 }
 
 impl Line {
@@ -161,8 +166,13 @@ impl Line {
         self.len += 1;
         let old = self.class(id).head();
         self.class_mut(id).members.insert(order);
+        let was_parked = !self.is_fresh(id);
         if old.is_some_and(|old| old < order) {
-            return (id, matches!(self.class(id).state, State::Fresh));
+            self.parked_len += usize::from(was_parked);
+            return (id, !was_parked);
+        }
+        if was_parked {
+            self.parked_len -= self.class(id).members.len() - 1;
         }
         // A new head may get what the old one could not (it is older), so the class is looked at again.
         if let Some(old) = old {
@@ -175,14 +185,17 @@ impl Line {
 
     pub fn leave(&mut self, order: Order, id: ClassId) {
         let Some(head) = self.class(id).head() else { return };
+        let parked = usize::from(!self.is_fresh(id));
         if head != order {
             if self.class_mut(id).members.remove(&order) {
                 self.len -= 1;
+                self.parked_len -= parked;
             }
             return;
         }
         self.unlist(id, head);
         self.len -= 1;
+        self.parked_len -= parked;
         self.class_mut(id).members.remove(&order);
         if self.class(id).members.is_empty() {
             let key = self.class(id).key.clone();
@@ -200,6 +213,9 @@ impl Line {
         // Of one cell the smallest need is enough.
         watches.sort();
         watches.dedup_by_key(|watch| watch.cell);
+        if self.is_fresh(id) {
+            self.parked_len += self.class(id).members.len();
+        }
         self.unlist(id, head);
         let class = self.class_mut(id);
         class.state = State::Parked { reason, watches };
@@ -225,6 +241,9 @@ impl Line {
     /// The class is to be looked at again, whatever its watches say.
     pub fn refresh(&mut self, id: ClassId) {
         let Some(head) = self.class(id).head() else { return };
+        if !self.is_fresh(id) {
+            self.parked_len -= self.class(id).members.len();
+        }
         self.unlist(id, head);
         let class = self.class_mut(id);
         class.state = State::Fresh;
@@ -303,12 +322,28 @@ impl Line {
         self.len == 0
     }
 
-    /// Everybody in line, in order, those who hold room included.
-    pub fn everyone(&self) -> Vec<Order> {
-        let mut all: Vec<Order> = self.holding.iter().copied().collect();
-        all.extend(self.heads.iter().flat_map(|(_, id)| self.class(*id).members.iter().copied()));
-        all.sort();
-        all
+    /// How many wait to be woken.
+    pub fn parked_len(&self) -> usize {
+        self.parked_len
+    }
+
+    /// Who waits, in order, after this place: those in line, those who hold room and those outside. No more than `most`, and no more work
+    /// than that (but for a look at each class).
+    pub fn after(&self, place: Option<Order>, most: usize) -> Vec<Order> {
+        let from = place.map_or(Bound::Unbounded, Bound::Excluded);
+        let classes = self.heads.iter().map(|(_, id)| &self.class(*id).members);
+        let sets = [&self.holding, &self.outside].into_iter().chain(classes);
+        let mut rests: Vec<_> = sets.map(|set| set.range((from, Bound::Unbounded))).collect();
+        let mut next: BTreeSet<(Order, usize)> = BTreeSet::new();
+        next.extend(rests.iter_mut().enumerate().filter_map(|(at, rest)| Some((*rest.next()?, at))));
+        let mut found = Vec::new();
+        while found.len() < most
+            && let Some((order, at)) = next.pop_first()
+        {
+            found.push(order);
+            next.extend(rests[at].next().map(|order| (*order, at)));
+        }
+        found
     }
 
     fn new_class(&mut self, key: Key) -> ClassId {
@@ -373,6 +408,51 @@ impl Line {
                 }
             }
             State::Parked { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::LocalId;
+
+    /// A few hundred random comings, goings, parkings and wakings of one line.
+    #[test]
+    fn the_number_of_parked_is_what_counting_them_gives() {
+        let mut line = Line::default();
+        let mut standing: BTreeMap<u32, (Order, ClassId)> = BTreeMap::new();
+        let mut seed = 7u64;
+        let mut random = |below: u64| {
+            seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (seed >> 33) % below
+        };
+        for _ in 0..2000 {
+            let id = random(20) as u32;
+            match (standing.remove(&id), random(4)) {
+                (Some((order, class)), 0) => line.leave(order, class),
+                (Some((order, class)), 1) => {
+                    line.park(class, Arc::new(Wait::Deactivated), Vec::new());
+                    standing.insert(id, (order, class));
+                }
+                (Some((order, class)), 2) => {
+                    line.refresh(class);
+                    standing.insert(id, (order, class));
+                }
+                (Some(known), _) => drop(standing.insert(id, known)),
+                (None, _) => {
+                    let mut workload = Workload::new(LocalId(0), Arc::default());
+                    workload.priority = random(4) as i64;
+                    workload.queued_at = Time(random(50) as i64);
+                    let order = Order::of(WorkloadId(id), &workload);
+                    let (class, _) = line.join(order, Key::of(&workload));
+                    standing.insert(id, (order, class));
+                }
+            }
+            let parked = standing.values().filter(|(_, class)| !line.is_fresh(*class)).count();
+            assert_eq!((line.parked_len(), line.len()), (parked, standing.len()));
+            let in_order: BTreeSet<Order> = standing.values().map(|(order, _)| *order).collect();
+            assert!(line.after(None, usize::MAX).into_iter().eq(in_order));
         }
     }
 }

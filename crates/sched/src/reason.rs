@@ -129,6 +129,17 @@ impl Code {
 }
 
 impl Wait {
+    /// Whether it is in a queue at all: what is deactivated, gated by others or has no queue that takes it is not.
+    pub fn is_queued(&self) -> bool {
+        !matches!(
+            self,
+            Wait::Deactivated
+                | Wait::LocalQueueMissing { .. }
+                | Wait::LocalQueueStopped { .. }
+                | Wait::Blocked(Block::GatedBy(_))
+        )
+    }
+
     pub fn code(&self) -> Code {
         match self {
             Wait::QueueInactive { why: Inactive::NotFound, .. } => Code::Misconfigured,

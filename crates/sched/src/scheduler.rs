@@ -15,6 +15,7 @@ use crate::plan::Work;
 use crate::queue::{ClassId, Key, Line, Order};
 use crate::quota::NodeId;
 use crate::reason::Wait;
+use crate::tally::{Part, State, Tally};
 use crate::wake::Marks;
 use crate::world::{Inactive, World};
 
@@ -34,6 +35,8 @@ pub enum Event {
     /// Its quota is reserved in the API, or it is admitted: confirms a decision, or tells of one made before a restart.
     Reserved {
         workload: WorkloadId,
+        /// Whose quota; None: that of the queue it waits for. Its local queue may be gone, or lead elsewhere by now.
+        queue: Option<QueueId>,
         assignment: Assignment,
         since: Time,
         admitted: bool,
@@ -103,6 +106,7 @@ pub struct Scheduler {
     pub(crate) waiting_for_ready: BTreeSet<(QueueId, WorkloadId)>,
     /// Workloads that may have to be told a new reason.
     pub(crate) unreported: Vec<WorkloadId>,
+    pub(crate) tally: Tally,
     pub(crate) work: Work,
 }
 
@@ -150,12 +154,13 @@ impl Scheduler {
                 self.turn_group(Some(id));
             }
             Event::Workload(id, workload) => self.set_workload(id, workload),
-            Event::Reserved { workload, assignment, since, admitted } => {
-                self.reserved(workload, assignment, since, admitted)
+            Event::Reserved { workload, queue, assignment, since, admitted } => {
+                self.reserved(workload, queue, assignment, since, admitted)
             }
             Event::Admitted(id) => {
                 if self.world.ledger.amend(id, |booking| booking.stage = Stage::Admitted) {
                     self.turn_group(self.group(id));
+                    self.recount(id);
                 }
             }
             Event::PodsReady(id, ready) => self.pods_ready(id, ready),
@@ -164,6 +169,7 @@ impl Scheduler {
                 if old.is_some_and(|old| old != assignment.usage) {
                     self.world.ledger.resize(workload, assignment.usage);
                     self.turn_group(self.group(workload));
+                    self.recount(workload);
                 }
             }
             Event::AdmissionRefused(id) => {
@@ -250,6 +256,7 @@ impl Scheduler {
             {
                 self.world.ledger.book(id, booking);
             }
+            self.recount(id);
             return;
         }
         self.leave(id);
@@ -259,7 +266,14 @@ impl Scheduler {
         self.stand(id);
     }
 
-    fn reserved(&mut self, id: WorkloadId, assignment: Assignment, since: Time, admitted: bool) {
+    fn reserved(
+        &mut self,
+        id: WorkloadId,
+        queue: Option<QueueId>,
+        assignment: Assignment,
+        since: Time,
+        admitted: bool,
+    ) {
         let Some(entry) = self.entry(id) else { return };
         let workload = entry.workload.clone();
         let stage = if admitted { Stage::Admitted } else { Stage::Reserved };
@@ -275,8 +289,9 @@ impl Scheduler {
             if turned {
                 self.turn_group(workload.group);
             }
+            self.recount(id);
         } else {
-            let Some(queue) = self.queue_of(&workload) else { return };
+            let Some(queue) = queue.or_else(|| self.queue_of(&workload)) else { return };
             self.leave(id);
             self.book(id, queue, assignment.usage, stage, since, false);
         }
@@ -309,6 +324,7 @@ impl Scheduler {
         self.world.ledger.book(id, booking);
         self.unready.insert(id);
         self.turn_group(group);
+        self.recount(id);
     }
 
     fn pods_ready(&mut self, id: WorkloadId, ready: bool) {
@@ -338,6 +354,7 @@ impl Scheduler {
 
     /// Its claim ends: room for others, and those who waited for it to leave are looked at.
     pub(crate) fn give_up_quota(&mut self, id: WorkloadId) {
+        self.tally.changed.queues.extend(self.world.ledger.booking(id).map(|booking| booking.queue));
         self.world.ledger.release(id);
         self.victim_gone(id);
         if self.unready.remove(&id) {
@@ -363,6 +380,7 @@ impl Scheduler {
         self.give_up_quota(id);
         self.forget_group(id, group);
         self.entries[id.index()] = None;
+        self.recount(id);
     }
 
     fn forget_group(&mut self, id: WorkloadId, group: Option<GroupId>) {
@@ -412,7 +430,14 @@ impl Scheduler {
                 self.drop_hold(id);
                 self.touched.insert(queue);
             }
-            _ => {}
+            _ => self.leave_outside(order),
+        }
+    }
+
+    /// It does not wait beside its line any more, if it did.
+    fn leave_outside(&mut self, order: Order) {
+        if let Some(queue) = self.tally.waits_for(order.workload) {
+            self.line_mut(queue).outside.remove(&order);
         }
     }
 
@@ -426,17 +451,23 @@ impl Scheduler {
 
     /// Finds a waiting workload its place: in line, or outside with a reason.
     pub(crate) fn stand(&mut self, id: WorkloadId) {
+        let Some(order) = self.entry(id).map(|entry| Order::of(id, &entry.workload)) else { return };
+        self.leave_outside(order);
         let Some(entry) = self.entry(id) else { return };
         let workload = &entry.workload;
         let standing = match self.outside(workload) {
             Some(reason) => {
+                let queue = self.queue_of(workload).filter(|_| reason.is_queued());
                 if let Wait::Backoff { until } = reason {
                     self.timers.insert((until, id));
+                }
+                if let Some(queue) = queue {
+                    self.line_mut(queue).outside.insert(order);
                 }
                 Standing::Out(Arc::new(reason))
             }
             None => {
-                let (order, key) = (Order::of(id, workload), Key::of(workload));
+                let key = Key::of(workload);
                 let Some(queue) = self.queue_of(workload) else { return };
                 let (class, first) = self.line_mut(queue).join(order, key);
                 if first {
@@ -449,6 +480,33 @@ impl Scheduler {
             entry.standing = standing;
         }
         self.unreported.push(id);
+        self.recount(id);
+    }
+
+    /// What it adds to the figures of its queues may have changed.
+    fn recount(&mut self, id: WorkloadId) {
+        self.tally.set(id, self.part(id));
+    }
+
+    fn part(&self, id: WorkloadId) -> Option<Part> {
+        let entry = self.entry(id)?;
+        let (local, group) = (entry.workload.local, entry.workload.group);
+        let state = match &entry.standing {
+            Standing::InLine(..) | Standing::Holding(_) => State::Pending,
+            Standing::Out(reason) if reason.is_queued() => State::Pending,
+            Standing::Out(_) => return None,
+            Standing::Booked => {
+                let booking = self.world.ledger.booking(id)?;
+                let usage = || Box::new(booking.usage.clone());
+                let state = match booking.stage {
+                    Stage::Assumed => return None,
+                    Stage::Reserved => State::Reserving(usage()),
+                    Stage::Admitted => State::Admitted(usage()),
+                };
+                return Some(Part { queue: Some(booking.queue), local, group, state });
+            }
+        };
+        Some(Part { queue: self.queue_of(&entry.workload), local, group, state })
     }
 
     /// Why a workload cannot stand in line.

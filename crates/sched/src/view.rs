@@ -1,19 +1,13 @@
 //! What the scheduler shows: positions, counts, usage, shares. Reads only.
 
 use crate::fair::Share;
-use crate::ledger::{Booking, Hold, Stage};
-use crate::model::{Amount, Cell, CohortId, QueueId, Usage, WorkloadId};
-use crate::scheduler::{Scheduler, Standing};
+use crate::ledger::{Booking, Hold};
+use crate::model::{Amount, Cell, CohortId, LocalId, Queue, QueueId, Queueing, Usage, WorkloadId};
+use crate::queue::Order;
+use crate::quota::Owner;
+use crate::scheduler::Scheduler;
+use crate::tally::{Changed, Figures};
 use crate::world::Inactive;
-
-/// How many there are, a group counted once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    pub pending: usize,
-    /// Quota reserved, admitted or not.
-    pub reserving: usize,
-    pub admitted: usize,
-}
 
 /// What one queue has of a cell that somebody else is short of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +21,11 @@ impl Scheduler {
     /// Why a queue admits nothing, if so.
     pub fn inactive(&self, queue: QueueId) -> Option<Inactive> {
         self.line(queue).map_or(Some(Inactive::NotFound), |line| line.inactive.clone())
+    }
+
+    /// All reasons why a queue admits nothing.
+    pub fn problems(&self, queue: QueueId) -> Vec<Inactive> {
+        self.world.problems(queue)
     }
 
     /// Cohorts whose parents form a cycle.
@@ -75,38 +74,79 @@ impl Scheduler {
         holders
     }
 
-    /// Everybody who stands in line, in order, those for whom room is kept included.
+    /// Who waits for a queue, in order, after this place; parked or not, in line or not.
+    pub fn line_after(&self, queue: QueueId, place: Option<Order>, most: usize) -> Vec<Order> {
+        self.line(queue).map_or_else(Vec::new, |line| line.after(place, most))
+    }
+
+    /// Everybody who waits for a queue, in order.
     pub fn line_up(&self, queue: QueueId) -> Vec<WorkloadId> {
-        self.line(queue).map_or_else(Vec::new, |line| line.everyone().into_iter().map(|order| order.workload).collect())
+        self.line_after(queue, None, usize::MAX).into_iter().map(|order| order.workload).collect()
     }
 
-    /// All waiting workloads of a queue, whether they stand in line or not, and what is booked. A group counts once.
-    pub fn counts(&self, queue: QueueId) -> Counts {
-        let mut pending = std::collections::BTreeSet::new();
-        for (at, entry) in self.entries.iter().enumerate() {
-            let Some(entry) = entry else { continue };
-            if entry.standing != Standing::Booked && self.queue_of(&entry.workload) == Some(queue) {
-                pending.insert(entry.workload.group.map_or((at as u32, false), |group| (group.0, true)));
-            }
-        }
-        let mut counts = Counts { pending: pending.len(), ..Counts::default() };
-        let mut reserving = std::collections::BTreeSet::new();
-        let mut admitted = std::collections::BTreeSet::new();
-        for (workload, booking) in self.world.ledger.booked(queue) {
-            let one = booking.group.map_or((workload.0, false), |group| (group.0, true));
-            reserving.insert(one);
-            if booking.stage == Stage::Admitted {
-                admitted.insert(one);
-            }
-        }
-        counts.reserving = reserving.len();
-        counts.admitted = admitted.len();
-        counts
+    /// How many wait for and have quota of a queue, and how much. Costs the same however many there are.
+    pub fn figures(&self, queue: QueueId) -> Figures {
+        self.tally.queue(queue)
     }
 
-    /// How many stand in line, without a walk.
-    pub fn in_line(&self, queue: QueueId) -> usize {
-        self.line(queue).map_or(0, |line| line.len() + line.holding.len())
+    /// The same for those who came through one local queue.
+    pub fn local_figures(&self, local: LocalId) -> Figures {
+        self.tally.local(local)
+    }
+
+    /// Whose figures, configuration or state have changed since this was last asked.
+    pub fn take_changed(&mut self) -> Changed {
+        std::mem::take(&mut self.tally.changed)
+    }
+
+    /// Of those who wait: how many are looked at as soon as it is their turn, and how many not before something changes.
+    pub fn active_and_parked(&self, queue: QueueId) -> (usize, usize) {
+        let pending = self.figures(queue).counts.pending;
+        let Some(line) = self.line(queue) else { return (0, pending) };
+        let strict = self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo);
+        let parked = match (&line.inactive, strict) {
+            (Some(_), _) => pending,
+            (None, true) => line.outside.len(),
+            (None, false) => line.outside.len() + line.parked_len(),
+        };
+        let parked = parked.min(pending);
+        (pending - parked, parked)
+    }
+
+    /// Whether nobody has quota of a queue, decisions that are not confirmed yet included.
+    pub fn is_unused(&self, queue: QueueId) -> bool {
+        self.world.ledger.booked(queue).next().is_none()
+    }
+
+    /// A queue as it was last described.
+    pub fn queue(&self, queue: QueueId) -> Option<&Queue> {
+        self.world.queue(queue).map(|queue| &**queue)
+    }
+
+    /// The cohorts above a queue, the nearest first, the root left out: it borrows from nobody.
+    pub fn cohorts_above(&self, queue: QueueId) -> Vec<CohortId> {
+        let tree = &self.world.ledger.tree;
+        let Some(node) = tree.queue(queue).filter(|node| !tree.in_cycle(*node)) else { return Vec::new() };
+        let cohort = |node| match tree.owner(node) {
+            Owner::Cohort(id) => Some(id),
+            Owner::Queue(_) => None,
+        };
+        let above: Vec<CohortId> = tree.ancestors(node).filter_map(cohort).collect();
+        above.split_last().map_or_else(Vec::new, |(_, below)| below.to_vec())
+    }
+
+    /// The cohort at the top of the tree of a queue.
+    pub fn root_cohort(&self, queue: QueueId) -> Option<CohortId> {
+        let tree = &self.world.ledger.tree;
+        let node = tree.queue(queue).filter(|node| !tree.in_cycle(*node))?;
+        match tree.owner(tree.root(node)) {
+            Owner::Cohort(id) => Some(id),
+            Owner::Queue(_) => None,
+        }
+    }
+
+    pub fn is_fair(&self) -> bool {
+        self.world.fair()
     }
 
     pub fn queue_share(&self, queue: QueueId) -> Option<Share> {

@@ -42,6 +42,8 @@ pub enum Inactive {
     FlavorNotFound(Vec<FlavorId>),
     CheckNotFound(Vec<CheckId>),
     CheckInactive(Vec<CheckId>),
+    /// These flavors have a topology, which nothing here places by.
+    Topology(Vec<FlavorId>),
     CohortCycle,
 }
 
@@ -76,33 +78,40 @@ impl World {
         put(&mut self.checks, id.index(), active);
     }
 
-    /// The first reason why a queue admits nothing, in the order upstream names them.
+    /// The first reason why a queue admits nothing.
     pub fn inactive(&self, id: QueueId) -> Option<Inactive> {
+        self.problems(id).into_iter().next()
+    }
+
+    /// All reasons why a queue admits nothing, in the order upstream names them. One that is gone or going has no other.
+    pub fn problems(&self, id: QueueId) -> Vec<Inactive> {
         let Some(queue) = self.queue(id) else {
-            return Some(Inactive::NotFound);
+            return vec![Inactive::NotFound];
         };
         if queue.terminating {
-            return Some(Inactive::Terminating);
-        }
-        if queue.stop != Stop::None {
-            return Some(Inactive::Stopped);
-        }
-        let flavors = queue.groups.iter().flat_map(|group| &group.flavors);
-        let missing: Vec<FlavorId> = flavors.filter(|id| self.flavor(**id).is_none()).copied().collect();
-        if !missing.is_empty() {
-            return Some(Inactive::FlavorNotFound(missing));
+            return vec![Inactive::Terminating];
         }
         let check = |id: &CheckId| self.checks.get(id.index()).copied().flatten();
-        let missing: Vec<CheckId> = queue.checks.iter().map(|(id, _)| *id).filter(|id| check(id).is_none()).collect();
-        if !missing.is_empty() {
-            return Some(Inactive::CheckNotFound(missing));
-        }
-        let idle: Vec<CheckId> = queue.checks.iter().map(|(id, _)| *id).filter(|id| check(id) == Some(false)).collect();
-        if !idle.is_empty() {
-            return Some(Inactive::CheckInactive(idle));
-        }
-        let node = self.ledger.tree.queue(id)?;
-        self.ledger.tree.in_cycle(node).then_some(Inactive::CohortCycle)
+        let checks = |is: &dyn Fn(Option<bool>) -> bool| -> Vec<CheckId> {
+            queue.checks.iter().map(|(id, _)| *id).filter(|id| is(check(id))).collect()
+        };
+        let flavors = |is: &dyn Fn(Option<&Flavor>) -> bool| -> Vec<FlavorId> {
+            queue.groups.iter().flat_map(|group| &group.flavors).copied().filter(|id| is(self.flavor(*id))).collect()
+        };
+        let in_cycle = self.ledger.tree.queue(id).is_some_and(|node| self.ledger.tree.in_cycle(node));
+        let some = |ids: Vec<FlavorId>, why: fn(Vec<FlavorId>) -> Inactive| (!ids.is_empty()).then(|| why(ids));
+        let some_check = |ids: Vec<CheckId>, why: fn(Vec<CheckId>) -> Inactive| (!ids.is_empty()).then(|| why(ids));
+        [
+            (queue.stop != Stop::None).then_some(Inactive::Stopped),
+            some(flavors(&|flavor| flavor.is_none()), Inactive::FlavorNotFound),
+            some_check(checks(&|active| active.is_none()), Inactive::CheckNotFound),
+            some_check(checks(&|active| active == Some(false)), Inactive::CheckInactive),
+            some(flavors(&|flavor| flavor.is_some_and(|flavor| flavor.topology)), Inactive::Topology),
+            in_cycle.then_some(Inactive::CohortCycle),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
     }
 
     pub fn fair(&self) -> bool {

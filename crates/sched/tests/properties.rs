@@ -336,7 +336,8 @@ impl Driver {
                     let booked = self.book.bookings.get_mut(id).unwrap();
                     booked.admitted = admitted;
                     let (assignment, since) = (booked.assignment.clone(), booked.since);
-                    self.sched.apply(Event::Reserved { workload: WorkloadId(*id), assignment, since, admitted });
+                    let workload = WorkloadId(*id);
+                    self.sched.apply(Event::Reserved { workload, queue: None, assignment, since, admitted });
                 }
             }
             Step::Resize { id, percent } => {
@@ -426,6 +427,7 @@ impl Driver {
         for id in self.book.pending.keys() {
             prop_assert!(self.sched.reason(WorkloadId(*id)).is_some(), "{} waits without a reason", id);
         }
+        self.check_figures()?;
         for (id, workload) in &self.book.pending {
             if let Some(holds) = self.sched.hold(WorkloadId(*id)) {
                 prop_assert!(
@@ -439,6 +441,46 @@ impl Driver {
             self.check_nobody_is_forgotten()?;
         }
         Ok(())
+    }
+
+    /// What is counted as things change is what counting everybody gives. (In these worlds a queue and its local queue have one number.)
+    fn check_figures(&self) -> Result<(), TestCaseError> {
+        for id in 0..QUEUES {
+            let counted = self.book.figures(id);
+            prop_assert_eq!(&self.sched.figures(QueueId(id)), &counted, "figures of queue {}", id);
+            prop_assert_eq!(&self.sched.local_figures(LocalId(id)), &counted, "figures of local queue {}", id);
+            let line = self.sched.line_up(QueueId(id));
+            let waiting: BTreeSet<WorkloadId> = (self.book.pending.iter())
+                .filter(|(_, workload)| workload.local.0 == id && workload.active)
+                .map(|(id, _)| WorkloadId(*id))
+                .collect();
+            prop_assert_eq!(&line.iter().copied().collect::<BTreeSet<_>>(), &waiting, "the line of queue {}", id);
+            prop_assert_eq!(line.len(), waiting.len());
+            let mut places = line.iter().map(|id| {
+                let workload = &self.book.pending[&id.0];
+                (std::cmp::Reverse(workload.priority), workload.queued_at, workload.place, workload.sibling)
+            });
+            prop_assert!(
+                places.clone().eq(places.by_ref().collect::<BTreeSet<_>>()),
+                "the line of queue {} in order",
+                id
+            );
+            let pieces = self.pieces(QueueId(id), 2);
+            prop_assert_eq!(&pieces, &line, "the line of queue {} by twos", id);
+            let (active, parked) = self.sched.active_and_parked(QueueId(id));
+            prop_assert_eq!(active + parked, counted.counts.pending);
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, queue: QueueId, most: usize) -> Vec<WorkloadId> {
+        let (mut all, mut place) = (Vec::new(), None);
+        loop {
+            let piece = self.sched.line_after(queue, place, most);
+            let Some(last) = piece.last() else { return all };
+            place = Some(*last);
+            all.extend(piece.iter().map(|order| order.workload));
+        }
     }
 
     /// A scheduler that knows nothing but the state finds nobody to admit and nobody to preempt for.

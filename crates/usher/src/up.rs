@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use usher_apiserver::auth::identity::{MASTERS, User};
 use usher_apiserver::auth::pki::{self, Pki, PkiError};
 use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
+use usher_apiserver::visibility::{Line, PendingWorkloads};
 use usher_apiserver::{Keys, Options, Server, listen};
+use usher_controllers::queueing::status::window;
 use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job, queueing};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
@@ -146,12 +149,34 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
             .then(|| queueing::Policy { elastic_jobs: gates.queues.elastic_jobs, ..queueing::Policy::default() }),
         ..controllers::Options::default()
     };
+    if options.queueing.is_some() {
+        server.serve_pending_workloads(Arc::new(Waiting(options.queueing_outlook.window.clone())));
+    }
     server.metrics().register(|registry| {
         options.metrics.register(registry);
         options.job_metrics.register(registry);
         options.cronjob_metrics.register(registry);
+        if options.queueing.is_some() {
+            options.queueing_outlook.metrics.register(registry);
+        }
     });
     Controllers::start(client, server.clock().clone(), options)
+}
+
+/// Lets the API server look through the scheduler's window.
+struct Waiting(window::Window);
+
+impl PendingWorkloads for Waiting {
+    fn items(&self, line: Line, offset: usize, limit: usize) -> BoxFuture<'_, Option<Vec<serde_json::Value>>> {
+        let line = match line {
+            Line::ClusterQueue(name) => window::Line::ClusterQueue(name),
+            Line::LocalQueue { namespace, name } => window::Line::LocalQueue { namespace, name },
+        };
+        Box::pin(async move {
+            let waiting = self.0.waiting(line, offset, limit).await?;
+            Some(waiting.iter().filter_map(|one| serde_json::to_value(one).ok()).collect())
+        })
+    }
 }
 
 /// The one line on stdout. A reader that has gone away is no reason to stop.

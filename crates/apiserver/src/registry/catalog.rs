@@ -14,7 +14,7 @@ use super::served::{Served, Typed};
 #[derive(Default)]
 pub struct Catalog {
     by_path: BTreeMap<(String, String, String), Arc<dyn Served>>,
-    /// Resources that answer a question and are never stored (reviews).
+    /// Resources that answer a question and are never stored (reviews, who waits in a queue).
     questions: Vec<Resource>,
     /// The OpenAPI v2 document in protobuf, made when first asked for: kubectl asks in every run that needs it.
     pub(crate) openapi_v2: OnceLock<Bytes>,
@@ -73,6 +73,10 @@ impl Catalog {
     pub fn add(&mut self, served: Arc<dyn Served>) {
         let r = served.resource();
         self.by_path.insert((r.group.clone(), r.version.clone(), r.plural.clone()), served);
+    }
+
+    pub fn add_question(&mut self, resource: Resource) {
+        self.questions.push(resource);
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<dyn Served>> {

@@ -13,7 +13,9 @@ impl Server {
         let catalog = self.catalog();
         let info = &ask.info;
         if let Some(question) = catalog.question(&info.group, &info.version, &info.resource) {
-            return if info.verb == "create" {
+            return if question.group == crate::visibility::GROUP {
+                self.pending_workloads(&ask, question).await
+            } else if info.verb == "create" {
                 self.review(&ask, question).await
             } else {
                 Err(ApiError::method_unknown())

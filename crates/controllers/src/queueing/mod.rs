@@ -17,6 +17,7 @@ mod merge_patch;
 pub mod policy;
 pub mod scheduler;
 pub mod shape;
+pub mod status;
 pub mod transition;
 pub mod ungate;
 
@@ -29,17 +30,20 @@ use usher_env::Clock;
 
 use crate::runtime::{QueueMetrics, Tasks, Watches};
 pub use policy::Policy;
+pub use scheduler::run::Outlook;
 
 /// Starts the scheduler and the controllers of every kind of job that can be queued.
 pub(crate) fn start(
     client: &Client,
     clock: &Clock,
     policy: &Policy,
+    outlook: &Outlook,
     watches: &Watches,
     tasks: &Tasks,
     metrics: &QueueMetrics,
 ) {
-    scheduler::run::start(client, clock, watches, tasks);
+    scheduler::run::start(client, clock, outlook, watches, tasks);
+    status::in_use::start(client, watches, tasks, metrics);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
     ungate::start(client, watches, tasks, metrics);

@@ -1,10 +1,11 @@
 //! What is booked and who waits, as plain lists, and quota by the definitions (spec 3.2): slow and obvious.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use usher_sched::model::*;
 use usher_sched::queue::Order;
 use usher_sched::scheduler::Event;
+use usher_sched::tally::{Counts, Figures};
 
 #[derive(Debug, Clone)]
 pub struct Booked {
@@ -36,11 +37,39 @@ impl Book {
         self.bookings.insert(id, booked);
     }
 
-    /// Sum over workloads, the largest within a group.
     pub fn usage(&self, queue: u32) -> Usage {
+        self.usage_of(queue, |_| true)
+    }
+
+    /// Everybody counted, a group once.
+    pub fn figures(&self, queue: u32) -> Figures {
+        let one = |id: &u32, workload: &Workload| workload.group.map_or((*id, false), |group| (group.0, true));
+        let pending: BTreeSet<_> = (self.pending.iter())
+            .filter(|(_, workload)| workload.local.0 == queue && workload.active)
+            .map(|(id, workload)| one(id, workload))
+            .collect();
+        let booked = |counts: fn(&Booked) -> bool| {
+            let booked = self.bookings.iter().filter(|(_, b)| b.workload.local.0 == queue && counts(b));
+            booked.map(|(id, b)| one(id, &b.workload)).collect::<BTreeSet<_>>().len()
+        };
+        let counts = Counts {
+            pending: pending.len(),
+            reserving: booked(|booked| !booked.assumed),
+            admitted: booked(|booked| !booked.assumed && booked.admitted),
+        };
+        let some = |usage: Usage| usage.iter().filter(|(_, n)| **n != Amount::ZERO).map(|(c, n)| (c, *n)).collect();
+        Figures {
+            counts,
+            reserved: some(self.usage_of(queue, |booked| !booked.assumed)),
+            admitted: some(self.usage_of(queue, |booked| !booked.assumed && booked.admitted)),
+        }
+    }
+
+    /// Sum over workloads, the largest within a group.
+    fn usage_of(&self, queue: u32, counts: impl Fn(&Booked) -> bool) -> Usage {
         let mut usage = Usage::default();
         let mut groups: BTreeMap<GroupId, Usage> = BTreeMap::new();
-        for booked in self.bookings.values().filter(|booked| booked.workload.local.0 == queue) {
+        for booked in self.bookings.values().filter(|booked| booked.workload.local.0 == queue && counts(booked)) {
             for (cell, amount) in booked.assignment.usage.iter() {
                 match booked.workload.group {
                     None => usage.add(cell, *amount),
@@ -232,7 +261,7 @@ impl Book {
             let workload = WorkloadId(*id);
             events.push(Event::Workload(workload, booked.workload.clone()));
             let (assignment, since, admitted) = (booked.assignment.clone(), booked.since, booked.admitted);
-            events.push(Event::Reserved { workload, assignment, since, admitted });
+            events.push(Event::Reserved { workload, queue: None, assignment, since, admitted });
             if booked.leaving {
                 events.push(Event::Evicting(workload));
             }

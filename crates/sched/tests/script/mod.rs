@@ -73,7 +73,13 @@ impl Script {
                 let assignment = self.assignment(&shape, fields);
                 match verb {
                     "resize" => Event::Resized { workload: id, assignment },
-                    _ => Event::Reserved { workload: id, assignment, since: Time(self.clock), admitted: false },
+                    _ => Event::Reserved {
+                        workload: id,
+                        queue: None,
+                        assignment,
+                        since: Time(self.clock),
+                        admitted: false,
+                    },
                 }
             }
             _ => return Err(format!("unknown verb {verb}")),
@@ -334,7 +340,8 @@ impl Script {
         self.sched.apply(Event::Workload(WorkloadId(id), workload));
         if let Some(admitted) = booked {
             let assignment = self.assignment(&shape, fields);
-            self.sched.apply(Event::Reserved { workload: WorkloadId(id), assignment, since: Time(since), admitted });
+            let workload = WorkloadId(id);
+            self.sched.apply(Event::Reserved { workload, queue: None, assignment, since: Time(since), admitted });
         }
         Ok(())
     }

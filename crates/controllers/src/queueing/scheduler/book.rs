@@ -17,6 +17,7 @@ use usher_sched::plan::Plan;
 use usher_sched::scheduler::{Event, Scheduler};
 
 use super::lower::{self, Dictionary, Shapes};
+use crate::queueing::status::show::{self, Subject};
 use crate::runtime::Key;
 
 #[derive(Default)]
@@ -30,6 +31,10 @@ pub struct Book {
     selectors: BTreeMap<String, Selector>,
     locals: BTreeMap<Key, String>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    /// Checks that nothing here does.
+    unsupported: BTreeSet<sched::CheckId>,
+    /// Whose object was seen, so that what it shows may have to change.
+    touched: BTreeSet<Subject>,
 }
 
 /// A workload as it was last seen.
@@ -62,6 +67,47 @@ impl Book {
         self.workloads.get(&id).map(|known| &known.object)
     }
 
+    /// A workload as it was last seen.
+    pub fn known(&self, key: &Key) -> Option<&Arc<Workload>> {
+        let id = self.words.names.workloads.find(&format!("{}/{}", key.namespace, key.name))?;
+        self.workload(WorkloadId(id))
+    }
+
+    pub fn scheduler(&self) -> &Scheduler {
+        &self.scheduler
+    }
+
+    /// The ClusterQueue that a LocalQueue leads to.
+    pub fn cluster_queue_of(&self, namespace: &str, name: &str) -> Option<&str> {
+        self.locals.get(&Key::new(namespace, name)).map(String::as_str)
+    }
+
+    pub fn is_unsupported(&self, check: sched::CheckId) -> bool {
+        self.unsupported.contains(&check)
+    }
+
+    /// Whose status may have changed since this was last asked.
+    pub fn take_touched(&mut self) -> BTreeSet<Subject> {
+        let changed = self.scheduler.take_changed();
+        let mut touched = std::mem::take(&mut self.touched);
+        touched.extend(changed.locals.into_iter().map(Subject::Local));
+        if !changed.turned.is_empty() {
+            for (key, queue) in &self.locals {
+                let turned = self.words.queue_id(queue);
+                if changed.turned.contains(&turned) {
+                    touched.insert(Subject::Local(self.words.local_id(&key.namespace, &key.name)));
+                }
+            }
+        }
+        for queue in changed.queues.union(&changed.turned) {
+            touched.insert(Subject::Queue(*queue));
+            if self.scheduler.is_fair() {
+                touched.extend(self.scheduler.cohorts_above(*queue).into_iter().map(Subject::Cohort));
+            }
+        }
+        touched
+    }
+
     /// What it asks for, as the scheduler was told.
     pub fn shape(&self, id: WorkloadId) -> Arc<sched::Shape> {
         self.workloads.get(&id).map(|known| known.shape.clone()).unwrap_or_default()
@@ -69,6 +115,7 @@ impl Book {
 
     pub fn cluster_queue(&mut self, name: &str, queue: Option<&ClusterQueue>) {
         let id = self.words.queue_id(name);
+        self.touched.insert(Subject::Queue(id));
         let lowered = queue.map(|queue| self.words.queue(queue));
         self.scheduler.apply(Event::Queue(id, lowered));
         let selector = queue.map(|queue| queue.spec.namespace_selector.clone());
@@ -86,6 +133,7 @@ impl Book {
 
     pub fn cohort(&mut self, name: &str, cohort: Option<&Cohort>) {
         let id = self.words.cohort_id(name);
+        self.touched.insert(Subject::Cohort(id));
         let lowered = cohort.map(|cohort| self.words.cohort(cohort));
         self.scheduler.apply(Event::Cohort(id, lowered));
     }
@@ -97,12 +145,20 @@ impl Book {
 
     pub fn check(&mut self, name: &str, check: Option<&AdmissionCheck>) {
         let id = self.words.check_id(name);
-        let active = check.map(|check| conditions::is_true(&check.status.conditions, "Active"));
+        self.touched.insert(Subject::Check(id));
+        let not_here = check.is_some_and(|check| show::unsupported(check).is_some());
+        if not_here {
+            self.unsupported.insert(id);
+        } else {
+            self.unsupported.remove(&id);
+        }
+        let active = check.map(|check| !not_here && conditions::is_true(&check.status.conditions, "Active"));
         self.scheduler.apply(Event::Check(id, active));
     }
 
     pub fn local_queue(&mut self, key: &Key, local: Option<&LocalQueue>) {
         let id = self.words.local_id(&key.namespace, &key.name);
+        self.touched.insert(Subject::Local(id));
         let lowered = local.map(|local| self.words.local_queue(local));
         self.scheduler.apply(Event::LocalQueue(id, lowered));
         match local {
@@ -248,7 +304,8 @@ impl Book {
         if let Some(known) = self.workloads.get_mut(&id) {
             known.admitting = None;
         }
-        self.scheduler.apply(Event::Reserved { workload: id, assignment, since, admitted });
+        let queue = object.status.admission.as_ref().map(|admission| self.words.queue_id(&admission.cluster_queue));
+        self.scheduler.apply(Event::Reserved { workload: id, queue, assignment, since, admitted });
         if object.is(WorkloadCondition::Evicted) {
             self.scheduler.apply(Event::Evicting(id));
         }

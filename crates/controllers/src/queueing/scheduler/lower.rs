@@ -30,7 +30,8 @@ fn amount(resource: &str, quantity: Quantity) -> Amount {
     Amount(if resource == "cpu" { quantity.milli() } else { quantity.units() })
 }
 
-fn quantity(resource: &str, amount: Amount) -> Quantity {
+/// An amount as the API shows it.
+pub fn quantity(resource: &str, amount: Amount) -> Quantity {
     match resource {
         "cpu" => Quantity::from_milli(amount.0, Format::Decimal),
         "memory" | "ephemeral-storage" => Quantity::from_units(amount.0, Format::Binary),
@@ -263,6 +264,7 @@ pub fn flavor(flavor: &ResourceFlavor) -> sched::Flavor {
         labels: flavor.spec.node_labels.clone(),
         taints: flavor.spec.node_taints.iter().filter_map(taint).collect(),
         tolerations: flavor.spec.tolerations.iter().map(toleration).collect(),
+        topology: flavor.spec.topology_name.is_some(),
     }
 }
 

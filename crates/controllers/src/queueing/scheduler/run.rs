@@ -1,7 +1,7 @@
 //! Watches, plans, writes. Decisions are made as fast as changes come; writes go out beside them and never hold up the
 //! next plan.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +13,15 @@ use tokio::sync::{Semaphore, mpsc};
 use usher_api::kueue::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
 use usher_env::Clock;
 use usher_sched::model::{Time, WorkloadId};
+use usher_sched::plan::Decision;
 
 use super::book::Book;
 use super::write::{Kind, Write, writes};
 use crate::queueing::apply::kueue;
 use crate::queueing::merge_patch;
+use crate::queueing::status::metrics::Metrics;
+use crate::queueing::status::publish::{Board, Shown};
+use crate::queueing::status::window::{Question, Window};
 use crate::runtime::{GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
 
 /// Writes under way at once.
@@ -26,12 +30,12 @@ const CONCURRENT: usize = 64;
 const BATCH: usize = 4096;
 
 pub(crate) struct Views {
-    queues: Store<ClusterQueue>,
-    locals: Store<LocalQueue>,
-    cohorts: Store<Cohort>,
+    pub queues: Store<ClusterQueue>,
+    pub locals: Store<LocalQueue>,
+    pub cohorts: Store<Cohort>,
     flavors: Store<ResourceFlavor>,
-    checks: Store<AdmissionCheck>,
-    workloads: Store<Workload>,
+    pub checks: Store<AdmissionCheck>,
+    pub workloads: Store<Workload>,
     namespaces: Store<Namespace>,
 }
 
@@ -44,7 +48,16 @@ struct Written {
     now: Option<Arc<Workload>>,
 }
 
-pub(crate) fn start(client: &Client, clock: &Clock, watches: &Watches, tasks: &Tasks) {
+/// What can be seen of the scheduler from outside.
+#[derive(Clone, Debug, Default)]
+pub struct Outlook {
+    /// Register it to see what queues do.
+    pub metrics: Metrics,
+    /// Ask it who waits.
+    pub window: Window,
+}
+
+pub(crate) fn start(client: &Client, clock: &Clock, outlook: &Outlook, watches: &Watches, tasks: &Tasks) {
     let views = Views {
         queues: watches.view(&kueue("clusterqueues")),
         locals: watches.view(&kueue("localqueues")),
@@ -59,7 +72,12 @@ pub(crate) fn start(client: &Client, clock: &Clock, watches: &Watches, tasks: &T
         resource.id == namespaces() || (resource.id.group == "kueue.x-k8s.io" && ours.contains(&&*resource.id.plural))
     });
     let (done, results) = mpsc::unbounded_channel();
+    let (board, shown) = Board::new(client, tasks, &outlook.metrics);
     let run = Run {
+        board,
+        metrics: outlook.metrics.clone(),
+        questions: VecDeque::new(),
+        preempting: BTreeMap::new(),
         client: client.clone(),
         clock: clock.clone(),
         recorder: Recorder::new(client, clock, "kueue-admission", tasks),
@@ -71,7 +89,8 @@ pub(crate) fn start(client: &Client, clock: &Clock, watches: &Watches, tasks: &T
         done,
         settled: false,
     };
-    tasks.spawn(run.run(signals, results));
+    let inbox = Inbox { signals, results, shown, asked: outlook.window.open() };
+    tasks.spawn(run.run(inbox));
 }
 
 fn namespaces() -> GroupResource {
@@ -91,19 +110,40 @@ struct Run {
     done: mpsc::UnboundedSender<Written>,
     /// Everything has been listed: nothing is decided before.
     settled: bool,
+    board: Board,
+    metrics: Metrics,
+    /// Who asks who waits, and is not answered yet.
+    questions: VecDeque<Question>,
+    /// Victims whose eviction is being written: who preempts them, and why.
+    preempting: BTreeMap<WorkloadId, (String, &'static str)>,
+}
+
+/// What the loop hears of.
+struct Inbox {
+    signals: Signals,
+    results: mpsc::UnboundedReceiver<Written>,
+    shown: mpsc::UnboundedReceiver<Shown>,
+    asked: Option<mpsc::UnboundedReceiver<Question>>,
 }
 
 impl Run {
-    async fn run(mut self, mut signals: Signals, mut results: mpsc::UnboundedReceiver<Written>) {
+    async fn run(mut self, inbox: Inbox) {
+        let Inbox { mut signals, mut results, mut shown, mut asked } = inbox;
         let mut timer: Option<Time> = None;
         loop {
-            let wait = timer.map(|at| self.until(at));
+            let wait = if self.questions.is_empty() || !self.settled {
+                timer.map(|at| self.until(at))
+            } else {
+                Some(Duration::ZERO)
+            };
             tokio::select! {
                 signal = signals.recv() => match signal {
                     Some(signal) => self.hear(signal),
                     None => return,
                 },
                 Some(result) = results.recv() => self.finish(result),
+                Some(shown) = shown.recv() => self.board.ended(shown, self.clock.now()),
+                Some(question) = ask(&mut asked) => self.questions.push_back(question),
                 () = sleep(wait) => {}
             }
             for _ in 0..BATCH {
@@ -117,8 +157,16 @@ impl Run {
             }
             if self.settled {
                 timer = self.plan();
+                timer = timer.into_iter().chain(self.publish()).min();
+                let question = self.questions.pop_front();
+                self.questions.extend(question.and_then(|question| question.go_on(&self.book)));
             }
         }
+    }
+
+    fn publish(&mut self) -> Option<Time> {
+        let next = self.board.publish(&mut self.book, &self.views, self.clock.now());
+        next.map(|at| Time(i64::try_from(at.as_nanosecond()).unwrap_or(i64::MAX)))
     }
 
     fn until(&self, at: Time) -> Duration {
@@ -148,7 +196,12 @@ impl Run {
                 book.namespace(&key.name, labels);
             }
             "workloads" => match views.workloads.get(key) {
-                Some(workload) => book.seen(key, &workload),
+                Some(workload) => {
+                    if let Some(old) = book.known(key).filter(|old| old.metadata.uid == workload.metadata.uid) {
+                        self.metrics.turned(old, &workload, self.clock.now());
+                    }
+                    book.seen(key, &workload);
+                }
                 None => book.gone(key),
             },
             _ => {}
@@ -157,8 +210,18 @@ impl Run {
 
     fn plan(&mut self) -> Option<Time> {
         let now = self.clock.now();
+        let looked_at = self.book.scheduler().work().evaluations;
         let plan = self.book.plan(now);
+        if self.book.scheduler().work().evaluations != looked_at {
+            let admitted = plan.decisions.iter().any(|decision| matches!(decision, Decision::Admit { .. }));
+            self.metrics.attempt(admitted, self.clock.now().duration_since(now).as_secs_f64());
+        }
         for decision in &plan.decisions {
+            if let Decision::Preempt { queue, victims, .. } = decision {
+                let by = self.book.words.names.queues.name(queue.0);
+                let evicted = victims.iter().filter(|victim| !victim.already_leaving);
+                self.preempting.extend(evicted.map(|victim| (victim.workload, (by.to_owned(), victim.why.wire()))));
+            }
             for write in writes(&self.book, decision, now) {
                 self.send(write);
             }
@@ -199,6 +262,12 @@ impl Run {
             .now
             .as_ref()
             .map(|now| now.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0));
+        if written.kind == Kind::Eviction
+            && let Some((by, why)) = self.preempting.remove(&written.workload)
+            && written.now.is_some()
+        {
+            self.metrics.preempted(&by, why);
+        }
         match (written.kind, revision) {
             (Kind::Admission, revision) => self.book.admission_written(written.workload, &written.uid, revision),
             (Kind::Eviction, None) => self.book.eviction_refused(written.workload, &written.uid),
@@ -243,6 +312,14 @@ async fn put(client: &Client, write: &Write) -> Option<Arc<Workload>> {
 
 fn reference(workload: &Workload) -> ObjectReference {
     kube::Resource::object_ref(workload, &())
+}
+
+/// The next question; never, where nobody can ask.
+async fn ask(asked: &mut Option<mpsc::UnboundedReceiver<Question>>) -> Option<Question> {
+    match asked {
+        Some(asked) => asked.recv().await,
+        None => std::future::pending().await,
+    }
 }
 
 async fn sleep(wait: Option<Duration>) {
