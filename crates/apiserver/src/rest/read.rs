@@ -130,7 +130,13 @@ impl Server {
         }
     }
 
-    fn show_page(&self, kind: &Arc<dyn Served>, accepted: Accepted, include: IncludeObject, page: Page) -> Answer {
+    pub(super) fn show_page(
+        &self,
+        kind: &Arc<dyn Served>,
+        accepted: Accepted,
+        include: IncludeObject,
+        page: Page,
+    ) -> Answer {
         let metadata = page.metadata();
         let now = self.clock().now();
         if accepted.shape == Shape::Table {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use usher_store::{Entry, Event, Kind as EventKind, Watch, WatchEnd};
@@ -72,6 +73,10 @@ impl Server {
             end_of_initial,
             watch,
             columns_sent: false,
+            sent: {
+                let resource = target.kind.resource();
+                self.metrics().watch_events(&resource.group, &resource.version, &resource.plural)
+            },
             head: Shower::head(target.kind.as_ref(), accepted),
             end: Box::pin(end(self.closing(), deadline)),
             deadline,
@@ -149,6 +154,8 @@ struct Lines {
     end_of_initial: Option<u64>,
     watch: Watch,
     columns_sent: bool,
+    /// Events sent, of all watches of this kind.
+    sent: Counter,
     head: Head,
     bookmark: Option<Pin<Box<Sleep>>>,
     deadline: Option<Instant>,
@@ -249,6 +256,7 @@ impl Lines {
         let shower = Shower::with_head(self.kind.as_ref(), self.accepted, self.include, &self.head);
         shower.write(out, value, revision, self.server.clock().now(), !self.columns_sent);
         self.columns_sent = true;
+        self.sent.inc();
         out.extend_from_slice(b"}\n");
     }
 

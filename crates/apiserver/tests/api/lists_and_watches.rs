@@ -1,5 +1,7 @@
 //! What lists and watches promise: one state, every change after it, once, in order.
 
+use std::time::Duration;
+
 use crate::common::{CONFIG_MAPS, World, revision};
 use serde_json::json;
 use usher_store::{Options as StoreOptions, Store};
@@ -138,6 +140,27 @@ async fn an_expired_continue_token_comes_back_with_one_that_goes_on() {
     let token = expired.json()["metadata"]["continue"].as_str().unwrap().to_owned();
     let next = world.get(&format!("{CONFIG_MAPS}?limit=1&continue={token}")).await.ok();
     assert_eq!(next["items"][0]["metadata"]["name"], "b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn history_is_forgotten_by_age_and_a_continue_token_with_it() {
+    let world = World::new().await;
+    let server = world.server.clone();
+    let minute = Duration::from_secs(60);
+    let compaction = tokio::spawn(async move { server.compact_by_age(5 * minute).await });
+    for name in ["a", "b", "c"] {
+        world.config_map(name, json!({})).await;
+    }
+    let first = world.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = format!("{CONFIG_MAPS}?limit=1&continue={token}");
+    world.config_map("d", json!({})).await;
+    tokio::time::sleep(4 * minute).await;
+    assert_eq!(world.get(&rest).await.ok()["items"][0]["metadata"]["name"], "b");
+    tokio::time::sleep(3 * minute).await;
+    assert_eq!(world.get(&rest).await.refused().1, "Expired");
+    world.server.close();
+    compaction.await.unwrap();
 }
 
 #[tokio::test]
