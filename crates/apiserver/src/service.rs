@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::auth::authenticate::Certified;
 use crate::auth::identity::User;
 use crate::body::Body;
-use crate::negotiate;
+use crate::negotiate::{self, Encoding};
 use crate::registry::kind::Resource;
 use crate::request::{Info, Query};
 use crate::rest::{Answer, Ask};
@@ -61,16 +61,18 @@ impl Server {
         let long = is_long_running(&info, &query);
         let gzip = !long
             && parts.headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
+        let accept = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+        let style = Style { gzip, encoding: negotiate::accept_whole(accept).unwrap_or(Encoding::Json) };
         let trusted = parts.extensions.get::<Trusted>().cloned();
         let _place = match self.take_place(&info, long, trusted.is_some()) {
             Ok(place) => place,
             Err(error) => {
-                return self.respond(&info, verb, dry_run, (started, Duration::ZERO), Err(error), false);
+                return self.respond(&info, verb, dry_run, (started, Duration::ZERO), Err(error), style);
             }
         };
         let work = self.answer(parts, info.clone(), query, trusted, body);
         let (result, elsewhere) = metrics::admission::measure(work).await;
-        let mut response = self.respond(&info, verb, dry_run, (started, elsewhere), result, gzip);
+        let mut response = self.respond(&info, verb, dry_run, (started, elsewhere), result, style);
         if long && response.status().is_success() {
             let gauge = self.metrics().long_running(&info, verb);
             let (head, body) = response.into_parts();
@@ -228,7 +230,7 @@ impl Server {
         dry_run: bool,
         (started, elsewhere): (std::time::Instant, Duration),
         result: Result<Answer>,
-        gzip: bool,
+        Style { gzip, encoding }: Style,
     ) -> Response<Body> {
         let (answer, retry_after) = match result {
             Ok(answer) => (answer, None),
@@ -237,6 +239,7 @@ impl Server {
                 (answer.warned(error.warnings.to_vec()), error.retry_after_secs())
             }
         };
+        let answer = if answer.is_plain { answer.encoded(encoding) } else { answer };
         let took = (info.verb != "watch").then(|| (started.elapsed(), elsewhere));
         // Whatever a client made up must not become a label.
         let nothing = Info::default();
@@ -310,6 +313,14 @@ impl Server {
         }
         Ok(Some(place))
     }
+}
+
+/// How a client wants its answer sent.
+#[derive(Clone, Copy)]
+struct Style {
+    gzip: bool,
+    /// Of what nobody chose the shape of: errors, reviews.
+    encoding: Encoding,
 }
 
 struct Place {

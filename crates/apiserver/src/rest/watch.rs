@@ -34,8 +34,9 @@ impl Server {
     pub(super) async fn watch(&self, target: &Target<'_>) -> Result<Answer> {
         let mut accepted = target.ask.accepted()?;
         accepted.pretty = false;
-        if accepted.encoding != Encoding::Json {
-            return Err(ApiError::not_acceptable("application/json;stream=watch"));
+        let framed = accepted.encoding == Encoding::Protobuf;
+        if accepted.encoding == Encoding::Yaml {
+            return Err(ApiError::not_acceptable(STREAM_TYPES));
         }
         let mut options = ListOptions::parse(&target.ask.query, true)?;
         fix_name(target, &mut options)?;
@@ -44,7 +45,8 @@ impl Server {
 
         let (initial, after) = match self.starting_point(target, &options).await {
             Ok(start) => start,
-            Err(error) if error.code == 410 => return Ok(expired_at_once(&error)),
+            // What has become impossible, or is not yet possible, is told by the stream.
+            Err(error) if matches!(error.code, 410 | 504) => return Ok(ended_at_once(&error, framed)),
             Err(error) => return Err(error),
         };
         let collection = target.kind.collection();
@@ -54,7 +56,7 @@ impl Server {
         };
         let watch = match self.store().watch(&collection, &prefix, after) {
             Ok(watch) => watch,
-            Err(old) => return Ok(expired_at_once(&too_old(old.requested, old.compacted))),
+            Err(old) => return Ok(ended_at_once(&too_old(old.requested, old.compacted), framed)),
         };
         // On virtual time nothing may happen just because time passes: a watch without a timeout has none.
         let periodic = !self.clock().is_virtual();
@@ -84,11 +86,11 @@ impl Server {
             rest_until: None,
             over: false,
         };
-        let body = Body::pieces(stream::unfold(state, |mut lines| async move {
+        let body = Body::pieces(stream::unfold(state, move |mut lines| async move {
             let piece = lines.next().await?;
-            Some((piece, lines))
+            Some((if framed { frames(&piece) } else { piece }, lines))
         }));
-        Ok(Answer { code: 200, content_type: accepted.encoding.content_type(), body, warnings: Vec::new() })
+        Ok(Answer::whole(200, content_type(framed), body))
     }
 
     /// What to send first, and the revision after which events follow.
@@ -132,9 +134,22 @@ fn too_old(requested: u64, oldest: u64) -> ApiError {
 }
 
 /// Clients expect the stream to open and then to hear that it cannot go on.
-fn expired_at_once(error: &ApiError) -> Answer {
-    let line = error_line(error);
-    Answer { code: 200, content_type: "application/json", body: Body::whole(line), warnings: Vec::new() }
+fn ended_at_once(error: &ApiError, framed: bool) -> Answer {
+    let line = Bytes::from(error_line(error));
+    let body = Body::whole(if framed { frames(&line) } else { line });
+    Answer::whole(200, content_type(framed), body)
+}
+
+const STREAM_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+fn content_type(framed: bool) -> &'static str {
+    if framed { "application/vnd.kubernetes.protobuf;stream=watch" } else { "application/json" }
+}
+
+/// Events as protobuf frames, from lines of JSON.
+fn frames(lines: &[u8]) -> Bytes {
+    let events = lines.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    events.filter_map(|event| usher_schema::protobuf::encode_event(&event)).flatten().collect()
 }
 
 fn error_line(error: &ApiError) -> Vec<u8> {
