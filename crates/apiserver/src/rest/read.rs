@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
+use base64::engine::DecodePaddingMode;
 use bytes::Bytes;
 use serde_json::{Value, json};
 use usher_schema::codec;
@@ -258,6 +260,20 @@ impl Page {
 /// What upstream's tokens say they are, and ours.
 const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
+/// Reads what Go's decoder reads: bits that are left over at the end need not be zero.
+const TOKEN_CODE: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// A byte as Go shows it where it expected a character.
+fn go_byte(byte: u8) -> String {
+    if matches!(byte, 0x80..=0xa0 | 0xad) { format!("\\u{byte:04x}") } else { char::from(byte).to_string() }
+}
+
 /// Where a token stops being base64.
 fn bad_byte(token: &str, error: &base64::DecodeError) -> usize {
     match error {
@@ -283,9 +299,12 @@ impl Continue {
     fn decode(token: &str) -> Result<Continue> {
         let bad =
             |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
-        let bytes = URL_SAFE_NO_PAD
+        let bytes = TOKEN_CODE
             .decode(token.trim_end_matches('='))
             .map_err(|e| bad(&format!("illegal base64 data at input byte {}", bad_byte(token, &e))))?;
+        if let Some(byte) = bytes.first().filter(|byte| !byte.is_ascii()) {
+            return Err(bad(&format!("invalid character '{}' looking for beginning of value", go_byte(*byte))));
+        }
         let (value, _) = codec::parse(&bytes).map_err(|e| bad(&e.to_string()))?;
         let version = value.get("v").and_then(Value::as_str).unwrap_or("");
         if version != TOKEN_VERSION {
@@ -386,6 +405,7 @@ mod tests {
         let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
         for (bad, why) in [
             ("a!".to_owned(), "illegal base64 data at input byte 1"),
+            ("garbage".to_owned(), "invalid character '\\u0081' looking for beginning of value"),
             (encode("{}"), "server does not recognize this encoded version "),
             (encode("i"), "invalid character 'i' looking for beginning of value"),
             (

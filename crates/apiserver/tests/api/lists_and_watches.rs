@@ -189,6 +189,27 @@ async fn a_revision_that_is_not_there_yet_is_waited_for_and_then_refused_with_a_
     assert_eq!(answer.json()["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_watch_with_initial_events_from_the_future_opens_and_says_so() {
+    let world = World::new().await;
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999999";
+    let event = world.watch(&format!("{CONFIG_MAPS}?{query}")).await.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["reason"]), (&json!("ERROR"), &json!("Timeout")));
+}
+
+#[tokio::test]
+async fn a_page_goes_on_at_its_own_revision_and_at_no_other() {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.config_map(name, json!({})).await;
+    }
+    let first = world.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let (code, _, message) = world.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion=1")).await.refused();
+    assert_eq!((code, message.as_str()), (400, "specifying resource version is not allowed when using continue"));
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion=0")).await.code, 200);
+}
+
 #[tokio::test]
 async fn an_exact_list_shows_the_past() {
     let world = World::new().await;

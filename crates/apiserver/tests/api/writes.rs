@@ -614,6 +614,39 @@ async fn an_object_from_before_a_default_shows_it_when_it_is_read() {
 }
 
 #[tokio::test]
+async fn an_object_has_the_fields_of_the_version_it_is_shown_in_and_of_the_one_it_is_stored_in() {
+    let world = World::new().await;
+    world.server.clone().start_custom_resources();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let text = json!({"type": "string"});
+    let version = |name: &str, storage: bool, spec: Value| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": spec}}}}})
+    };
+    let first = json!({"a": text, "only1": {"type": "string", "default": "one"}});
+    let second = json!({"a": text, "only2": text, "late": {"type": "string", "default": "two"}});
+    let definition = json!({"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+        "versions": [version("v1", true, first), version("v2", false, second)]}});
+    world.post(definitions, &definition).await.ok();
+    let thing = |name: &str, version: &str, spec: Value| {
+        json!({"apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec})
+    };
+    while world.post("/apis/example.com/v1/things", &thing("x", "v1", json!({"a": "1"}))).await.code != 201 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let spec = |object: Value| object["spec"].clone();
+    assert_eq!(spec(world.get("/apis/example.com/v1/things/x").await.ok()), json!({"a": "1", "only1": "one"}));
+    // Its own defaults come with what is written, not with what is read from another version.
+    assert_eq!(spec(world.get("/apis/example.com/v2/things/x").await.ok()), json!({"a": "1"}));
+    let sent = thing("y", "v2", json!({"a": "1", "only2": "2"}));
+    assert_eq!(spec(world.post("/apis/example.com/v2/things", &sent).await.ok()), json!({"a": "1"}));
+    let labelled = json!({"metadata": {"labels": {"l": "1"}}});
+    let patched = world.patch("/apis/example.com/v2/things/x", "merge", &labelled).await;
+    assert_eq!(patched.warnings(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn a_full_house_asks_clients_to_come_back() {
     let options = Options { max_writes_inflight: 0, ..Options::default() };
     let world = World::with(options).await;
