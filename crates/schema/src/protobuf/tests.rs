@@ -53,10 +53,10 @@ fn what_is_written_is_what_go_writes_byte_for_byte() {
         assert_eq!(written, raw, "{}", case.line);
         if let Some(whole) = encode_object(&object) {
             assert_eq!(whole, bytes, "{}", case.line);
-            seen += 1;
         }
+        seen += 1;
     }
-    assert!(seen > 5, "only {seen} envelopes were compared");
+    assert!(seen > 30, "only {seen} cases were written");
 }
 
 #[test]

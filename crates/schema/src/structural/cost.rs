@@ -122,8 +122,9 @@ fn non_negative(n: i64) -> u64 {
 /// What an expression costs at most.
 fn estimate(expression: &IdedExpr, props: &Props, resource: bool) -> u64 {
     let root = Declared::Node { props, resource };
-    let root = || Variable { declared: Some(root), kind: root.kind(), size: None, entry: None };
-    Estimator { variables: vec![("self".to_owned(), root()), ("oldSelf".to_owned(), root())] }.node(expression).cost
+    let variable = || Variable { declared: Some(root), kind: root.kind(), size: None, entry: None };
+    let variables = vec![("self".to_owned(), variable()), ("oldSelf".to_owned(), variable())];
+    Estimator { root, variables }.node(expression).cost
 }
 
 /// Where in the schema a value is declared.
@@ -138,6 +139,8 @@ enum Declared<'p> {
     Text,
     /// A key of a map, whose length upstream does not count.
     Key,
+    /// Nowhere that upstream could follow.
+    Lost,
 }
 
 /// As much of a type as costs depend on.
@@ -158,6 +161,7 @@ impl<'p> Declared<'p> {
         match self {
             Declared::Metadata => Kind::Struct,
             Declared::Text | Declared::Key => Kind::String,
+            Declared::Lost => Kind::Unknown,
             Declared::Node { props, .. } if props.int_or_string => Kind::Unknown,
             Declared::Node { props, .. } => match props.ty {
                 Ty::Unset | Ty::Other => Kind::Unknown,
@@ -175,59 +179,65 @@ impl<'p> Declared<'p> {
     }
 
     /// How many items, members or bytes it has at most. Upstream has 0 for what cannot grow.
-    fn size(self) -> u64 {
-        let (props, _) = match self {
-            Declared::Text => return REQUEST_BYTES - 2,
-            Declared::Metadata | Declared::Key => return 0,
-            Declared::Node { props, resource } => (props, resource),
-        };
-        let characters = |max: i64| non_negative(max).saturating_mul(4);
-        if props.int_or_string {
-            return props.max_length.map_or(REQUEST_BYTES - 2, characters);
-        }
-        match props.ty {
-            Ty::Array => props.max_items.map(non_negative).unwrap_or_else(|| {
-                let item = props.items().map_or(0, |items| min_bytes(items, items.embedded));
-                (REQUEST_BYTES - 2) / (item + 1)
-            }),
-            Ty::Object => props.additional().map_or(0, |values| {
-                let value = min_bytes(values, values.embedded);
-                props.max_properties.map_or((REQUEST_BYTES - 2) / (value + 6), non_negative)
-            }),
-            Ty::String => match (props.format, props.max_length) {
-                (Some(Format::Duration | Format::DateTime), _) => 32,
-                (Some(Format::Date), _) => 12,
-                (Some(Format::Byte), Some(max)) => non_negative(max),
-                (_, Some(max)) => characters(max),
-                (None, None) if !props.allowed.is_empty() => {
-                    let lengths = props.allowed.iter().filter_map(|value| value.as_str()).map(str::len);
-                    lengths.max().unwrap_or(0) as u64
-                }
-                _ => REQUEST_BYTES - 2,
-            },
-            _ => 0,
+    fn size(self) -> Option<u64> {
+        match self {
+            Declared::Text => Some(REQUEST_BYTES - 2),
+            Declared::Metadata | Declared::Key => Some(0),
+            Declared::Node { props, .. } => Some(max_size(props)),
+            Declared::Lost => None,
         }
     }
 
-    fn field(self, name: &str) -> Option<Declared<'p>> {
+    fn field(self, name: &str) -> Declared<'p> {
         let Declared::Node { props, resource } = self else {
             let named = matches!(self, Declared::Metadata) && matches!(name, "name" | "generateName");
-            return named.then_some(Declared::Text);
+            return if named { Declared::Text } else { Declared::Lost };
         };
         match name {
-            "metadata" if resource => return Some(Declared::Metadata),
-            "kind" | "apiVersion" if resource => return Some(Declared::Text),
+            "metadata" if resource => return Declared::Metadata,
+            "kind" | "apiVersion" if resource => return Declared::Text,
             _ => {}
         }
-        let (_, child) = props.properties.iter().find(|(key, _)| escape(key).as_deref() == Some(name))?;
-        Some(Declared::Node { props: child, resource: child.embedded })
+        let child = props.properties.iter().find(|(key, _)| escape(key).as_deref() == Some(name));
+        // The members of a map have no names that upstream's estimator knows.
+        let child = child.filter(|_| !props.has_additional());
+        child.map_or(Declared::Lost, |(_, child)| Declared::Node { props: child, resource: child.embedded })
     }
 
     /// Of the items of a list or the values of a map.
-    fn element(self) -> Option<Declared<'p>> {
-        let Declared::Node { props, .. } = self else { return None };
-        let element = props.items().or_else(|| props.additional())?;
-        Some(Declared::Node { props: element, resource: element.embedded })
+    fn element(self) -> Declared<'p> {
+        let Declared::Node { props, .. } = self else { return Declared::Lost };
+        let element = props.items().or_else(|| props.additional());
+        element.map_or(Declared::Lost, |element| Declared::Node { props: element, resource: element.embedded })
+    }
+}
+
+fn max_size(props: &Props) -> u64 {
+    let characters = |max: i64| non_negative(max).saturating_mul(4);
+    if props.int_or_string {
+        return props.max_length.map_or(REQUEST_BYTES - 2, characters);
+    }
+    match props.ty {
+        Ty::Array => props.max_items.map(non_negative).unwrap_or_else(|| {
+            let item = props.items().map_or(0, |items| min_bytes(items, items.embedded));
+            (REQUEST_BYTES - 2) / (item + 1)
+        }),
+        Ty::Object => props.additional().map_or(0, |values| {
+            let value = min_bytes(values, values.embedded);
+            props.max_properties.map_or((REQUEST_BYTES - 2) / (value + 6), non_negative)
+        }),
+        Ty::String => match (props.format, props.max_length) {
+            (Some(Format::Duration | Format::DateTime), _) => 32,
+            (Some(Format::Date), _) => 12,
+            (Some(Format::Byte), Some(max)) => non_negative(max),
+            (_, Some(max)) => characters(max),
+            (None, None) if !props.allowed.is_empty() => {
+                let lengths = props.allowed.iter().filter_map(|value| value.as_str()).map(str::len);
+                lengths.max().unwrap_or(0) as u64
+            }
+            _ => REQUEST_BYTES - 2,
+        },
+        _ => 0,
     }
 }
 
@@ -298,7 +308,7 @@ impl Node<'_> {
     }
 
     fn size(&self) -> u64 {
-        let declared = self.declared.map(Declared::size);
+        let declared = self.declared.and_then(Declared::size);
         let scalar = (self.kind == Kind::Scalar).then_some(1);
         self.size.or(declared).or(scalar).or(self.bound).unwrap_or(u64::MAX)
     }
@@ -311,6 +321,8 @@ fn share(size: u64, factor: f64) -> u64 {
 }
 
 struct Estimator<'p> {
+    /// Where upstream's estimator lands with whatever has no place in the schema of its own.
+    root: Declared<'p>,
     /// Innermost last.
     variables: Vec<(String, Variable<'p>)>,
 }
@@ -331,7 +343,7 @@ impl<'p> Estimator<'p> {
                 Some((_, v)) => {
                     Node { cost: 1, declared: v.declared, kind: v.kind, size: None, bound: v.size, entry: v.entry }
                 }
-                None => Node::new(1, Kind::Unknown),
+                None => Node { declared: Some(self.root), ..Node::new(1, Kind::Unknown) },
             },
             Expr::Select(select) => {
                 let operand = self.node(&select.operand);
@@ -339,18 +351,13 @@ impl<'p> Estimator<'p> {
                     return Node::new(operand.cost, Kind::Scalar);
                 }
                 let looks_up = matches!(operand.kind, Kind::Map | Kind::Struct);
-                let declared = operand.declared.and_then(|d| match operand.kind {
-                    // Upstream's estimator knows the fields of objects here, not the members of maps.
-                    Kind::Map => None,
-                    _ => d.field(&select.field),
-                });
-                let kind = match (declared, operand.kind) {
-                    (Some(declared), _) => declared.kind(),
-                    (None, Kind::Map) => {
-                        operand.declared.and_then(Declared::element).map_or(Kind::Unknown, Declared::kind)
-                    }
-                    _ => Kind::Unknown,
+                let declared = operand.declared.map_or(self.root, |d| d.field(&select.field));
+                let kind = match operand.kind {
+                    Kind::Unknown => Kind::Unknown,
+                    Kind::Map => operand.declared.map_or(Kind::Unknown, |d| d.element().kind()),
+                    _ => declared.kind(),
                 };
+                let declared = Some(declared);
                 Node { declared, ..Node::new(operand.cost.saturating_add(u64::from(looks_up)), kind) }
             }
             Expr::Call(call) => self.call(call),
@@ -394,26 +401,26 @@ impl<'p> Estimator<'p> {
             |n: &Node<'p>, size: Option<u64>| Variable { declared: n.declared, kind: n.kind, size, entry: n.entry };
         self.variables.push((c.accu_var.clone(), variable(&init, Some(init.size()))));
         let is_list = range.entry.map_or(range.kind == Kind::List, |entry| entry.list);
-        let key = |declared: bool| Variable {
-            declared: declared.then_some(Declared::Key).filter(|_| range.declared.is_some()),
+        let key = || Variable {
+            declared: Some(range.declared.map_or(self.root, |_| if is_list { Declared::Lost } else { Declared::Key })),
             kind: if is_list { Kind::Scalar } else { Kind::String },
             size: range.entry.map(|entry| entry.key),
             entry: None,
         };
-        let element = range.declared.and_then(Declared::element);
+        let element = range.declared.map_or(self.root, Declared::element);
         let value = Variable {
-            declared: element,
-            kind: element.map_or(Kind::Unknown, Declared::kind),
+            declared: Some(element),
+            kind: if range.declared.is_some() && range.kind != Kind::Unknown { element.kind() } else { Kind::Unknown },
             size: range.entry.map(|entry| entry.value),
             entry: None,
         };
         match &c.iter_var2 {
             Some(second) => {
-                self.variables.push((c.iter_var.clone(), key(!is_list)));
+                self.variables.push((c.iter_var.clone(), key()));
                 self.variables.push((second.clone(), value));
             }
             None if is_list || range.kind == Kind::Unknown => self.variables.push((c.iter_var.clone(), value)),
-            None => self.variables.push((c.iter_var.clone(), key(true))),
+            None => self.variables.push((c.iter_var.clone(), key())),
         }
         let condition = self.node(&c.loop_cond);
         let step = self.node(&c.loop_step);
@@ -452,9 +459,10 @@ impl<'p> Estimator<'p> {
                 Node { cost, size, entry: Entry::union(a.entry, b.entry), ..Node::new(0, kind) }
             }
             ("_[_]", [container, _]) => {
-                let declared = container.declared.and_then(Declared::element);
-                let kind = declared.map_or(Kind::Unknown, Declared::kind);
-                let size = container.entry.map(|entry| entry.value);
+                let declared = container.declared.map_or(self.root, Declared::element);
+                let known = container.declared.is_some() && container.kind != Kind::Unknown;
+                let kind = if known { declared.kind() } else { Kind::Unknown };
+                let (declared, size) = (Some(declared), container.entry.map(|entry| entry.value));
                 done(1, Node { declared, size, ..Node::new(0, kind) })
             }
             ("dyn", [arg]) => Node { cost: arg.cost.saturating_add(1), ..*arg },
@@ -494,7 +502,7 @@ fn own_cost(space: Option<&str>, name: &str, target: Option<&Node>, args: &[Node
         }
         (None, "@in", None, [_, list]) => scalar(if list.kind == Kind::Map { 1 } else { list.size() }),
         (None, "size" | "!_" | "@not_strictly_false" | "_-_" | "_*_" | "_/_" | "_%_" | "-_", _, _) => scalar(1),
-        (None, "int" | "uint" | "double" | "bool" | "timestamp" | "duration" | "type", None, [_]) => scalar(1),
+        (None, "int" | "uint" | "double" | "bool" | "timestamp" | "duration", None, [_]) => scalar(1),
         (None, "string", None, [arg]) if arg.kind == Kind::Bytes => same(arg, traverse(arg)),
         (None, "string", None, [arg]) if arg.kind == Kind::String => same(arg, 1),
         (None, "string", None, [_]) => (1, Kind::String, None),
@@ -525,7 +533,7 @@ fn own_cost(space: Option<&str>, name: &str, target: Option<&Node>, args: &[Node
         }
         (None, "split", Some(text), _) => (share(text.size(), 2.0 * TRAVERSAL), Kind::List, Some(text.size())),
         (None, "join", Some(list), separator) => {
-            let element = list.declared.and_then(Declared::element).map_or(u64::MAX, Declared::size);
+            let element = list.declared.and_then(|d| d.element().size()).unwrap_or(u64::MAX);
             let mut size = list.size().saturating_mul(element);
             if let Some(separator) = separator.first() {
                 size = size.saturating_add(separator.size().saturating_mul(list.size().saturating_sub(1)));
@@ -536,9 +544,9 @@ fn own_cost(space: Option<&str>, name: &str, target: Option<&Node>, args: &[Node
             if target.kind == Kind::String {
                 return scalar(traverse(target));
             }
-            let element = target.declared.and_then(Declared::element);
+            let element = target.declared.map(Declared::element);
             let texts = element.filter(|e| matches!(e.kind(), Kind::String | Kind::Bytes));
-            let each = 1u64.saturating_add(texts.map_or(0, |e| share(e.size(), TRAVERSAL)));
+            let each = 1u64.saturating_add(texts.and_then(Declared::size).map_or(0, |size| share(size, TRAVERSAL)));
             let kind = if matches!(name, "sum" | "max" | "min") { Kind::Unknown } else { Kind::Scalar };
             (target.size().saturating_mul(each), kind, None)
         }

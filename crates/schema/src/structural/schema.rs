@@ -42,7 +42,7 @@ impl Default for Options {
             path: Path::new("spec").child("validation").child("openAPIV3Schema"),
             status_subresource: false,
             require_pruned_defaults: true,
-            limit_costs: true,
+            limit_costs: false,
         }
     }
 }
