@@ -3,6 +3,7 @@
 
 mod definitions;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -102,21 +103,24 @@ impl Server {
         self.dispatch(ask).await.map(|_| ())
     }
 
-    /// Forgets history by age: what is older than one to two periods can no longer be watched from. Runs until the server
-    /// closes; not started on virtual time, where a periodic timer would never let the clock rest.
+    /// Forgets history by age: what is older than `period`, give or take a fifth of it, can no longer be watched from. Runs
+    /// until the server closes; not started on virtual time, where a periodic timer would never let the clock rest.
     pub async fn compact_by_age(&self, period: std::time::Duration) {
+        const STEPS: usize = 5;
         let mut closing = self.closing();
-        let mut before = self.store().revision();
+        // The revisions of the last steps, oldest first.
+        let mut marks = VecDeque::from([self.store().revision()]);
         loop {
             tokio::select! {
-                () = tokio::time::sleep(period) => {}
+                () = tokio::time::sleep(period / STEPS as u32) => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
-            let now = self.store().revision();
-            if before > self.store().compacted() {
+            if marks.len() >= STEPS
+                && let Some(before) = marks.pop_front().filter(|before| *before > self.store().compacted())
+            {
                 self.store().compact(before);
             }
-            before = now;
+            marks.push_back(self.store().revision());
         }
     }
 }

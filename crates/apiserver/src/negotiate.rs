@@ -17,13 +17,18 @@ pub enum Shape {
 pub enum Encoding {
     Json,
     Yaml,
+    /// For those who take nothing else: it is made from JSON, which we have at hand.
+    Protobuf,
 }
+
+pub const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 impl Encoding {
     pub fn content_type(self) -> &'static str {
         match self {
             Encoding::Json => "application/json",
             Encoding::Yaml => "application/yaml",
+            Encoding::Protobuf => PROTOBUF,
         }
     }
 }
@@ -69,8 +74,18 @@ impl<'a> Clause<'a> {
         match self.media {
             "*/*" | "application/*" | "application/json" => Some(Encoding::Json),
             "application/yaml" => Some(Encoding::Yaml),
+            PROTOBUF => Some(Encoding::Protobuf),
             _ => None,
         }
+    }
+
+    fn accepted(&self, pretty: bool) -> Option<Accepted> {
+        let meta = if self.param("v") == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
+        let pretty = pretty || self.param("pretty") == "1";
+        let (shape, encoding) = (self.shape()?, self.encoding()?);
+        // A Table has no protobuf form.
+        let exists = (shape, encoding) != (Shape::Table, Encoding::Protobuf);
+        exists.then_some(Accepted { shape, encoding, pretty, meta })
     }
 
     fn shape(&self) -> Option<Shape> {
@@ -84,26 +99,25 @@ impl<'a> Clause<'a> {
     }
 }
 
-const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
+pub const OBJECT_TYPES: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-/// The first clause of `Accept` that we can satisfy. We answer protobuf clients in JSON, which all of them list as well.
+/// The first clause of `Accept` that we can satisfy. A protobuf client that lists JSON as well, as nearly all do, gets JSON
+/// in the shape it prefers.
 pub fn accept(header: Option<&str>, pretty: bool) -> Result<Accepted> {
     let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("application/json");
-    Clause::parse_all(header)
-        .iter()
-        .find_map(|c| {
-            let meta = if c.param("v") == "v1beta1" { "meta.k8s.io/v1beta1" } else { "meta.k8s.io/v1" };
-            let pretty = pretty || c.param("pretty") == "1";
-            Some(Accepted { shape: c.shape()?, encoding: c.encoding()?, pretty, meta })
-        })
-        .ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
+    let clauses = Clause::parse_all(header);
+    let mut possible = clauses.iter().filter_map(|c| c.accepted(pretty));
+    let first = possible.clone().find(|a| a.encoding != Encoding::Protobuf);
+    first.or_else(|| possible.next()).ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
 }
 
-/// For answers that are of one shape only (reviews, tokens): refuses who wants nothing but another.
-pub fn accept_whole(header: Option<&str>) -> Result<()> {
+/// For answers that are of one shape only (reviews, tokens, errors): refuses who wants nothing but another.
+pub fn accept_whole(header: Option<&str>) -> Result<Encoding> {
     let header = header.filter(|h| !h.trim().is_empty()).unwrap_or("application/json");
-    let fits = |c: &Clause<'_>| c.shape() == Some(Shape::Object) && c.encoding().is_some();
-    if Clause::parse_all(header).iter().any(fits) { Ok(()) } else { Err(ApiError::not_acceptable(OBJECT_TYPES)) }
+    let clauses = Clause::parse_all(header);
+    let mut fitting = clauses.iter().filter(|c| c.shape() == Some(Shape::Object)).filter_map(Clause::encoding);
+    let first = fitting.clone().find(|e| *e != Encoding::Protobuf);
+    first.or_else(|| fitting.next()).ok_or_else(|| ApiError::not_acceptable(OBJECT_TYPES))
 }
 
 /// For documents that are not objects (OpenAPI): the first of the client's wishes that is `offered` decides; where the
@@ -199,10 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_protobuf_client_that_also_takes_json_gets_json() {
-        let header = "application/vnd.kubernetes.protobuf,application/json";
-        assert_eq!(accept(Some(header), false).unwrap().encoding, Encoding::Json);
-        assert_eq!(accept(Some("application/vnd.kubernetes.protobuf"), false).unwrap_err().code, 406);
+    fn a_protobuf_client_gets_json_if_it_takes_it_and_else_protobuf_but_never_as_a_table() {
+        let encoding = |header: &str| accept(Some(header), false).map(|a| a.encoding);
+        assert_eq!(encoding("application/vnd.kubernetes.protobuf,application/json").unwrap(), Encoding::Json);
+        assert_eq!(encoding("application/vnd.kubernetes.protobuf").unwrap(), Encoding::Protobuf);
+        assert_eq!(encoding("application/vnd.kubernetes.protobuf;stream=watch").unwrap(), Encoding::Protobuf);
+        let table = "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io";
+        assert_eq!(accept(Some(table), false).unwrap_err().code, 406);
     }
 
     #[test]

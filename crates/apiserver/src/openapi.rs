@@ -35,7 +35,7 @@ impl Server {
                 Some(_) => {
                     let encoded = catalog.openapi_v2.get_or_init(|| v2_protobuf::encode(&openapi_v2(&catalog)).into());
                     let body = Body::whole(encoded.clone());
-                    Ok(Answer { code: 200, content_type: V2_PROTOBUF, body, warnings: Vec::new(), switch: None })
+                    Ok(Answer::whole(200, V2_PROTOBUF, body))
                 }
                 None => Err(ApiError::not_acceptable(&V2_FORMS.join(", "))),
             },
@@ -71,13 +71,7 @@ impl Server {
                 document
             }
         };
-        Ok(Answer {
-            code: 200,
-            content_type: "application/json",
-            body: Body::whole(document),
-            warnings: Vec::new(),
-            switch: None,
-        })
+        Ok(Answer::whole(200, "application/json", Body::whole(document)))
     }
 }
 

@@ -223,7 +223,7 @@ impl ListOptions {
         let continue_token = query.get("continue").filter(|t| !t.is_empty()).map(str::to_owned);
         let initial_events = query.optional_flag("sendInitialEvents");
         let errors = if watch {
-            check_watch(matching, continue_token.is_some(), initial_events)
+            check_watch(version, matching, continue_token.is_some(), initial_events)
         } else {
             check_list(version, matching, continue_token.is_some(), initial_events)
         };
@@ -252,7 +252,7 @@ pub fn parse_resource_version(text: &str) -> Result<u64> {
 }
 
 /// What is wrong with a resource version that is no number.
-fn bad_version(text: &str) -> String {
+pub fn bad_version(text: &str) -> String {
     let mut errors = Errors::new();
     let why = format!("strconv.ParseUint: parsing {}: invalid syntax", usher_schema::field::quote(text));
     errors.invalid(&Path::new("resourceVersion"), text, why);
@@ -293,9 +293,14 @@ fn check_list(version: &str, matching: &str, continues: bool, initial_events: Op
     errors
 }
 
-fn check_watch(matching: &str, continues: bool, initial_events: Option<bool>) -> Errors {
+fn check_watch(version: &str, matching: &str, continues: bool, initial_events: Option<bool>) -> Errors {
     let mut errors = Errors::new();
     let path = Path::new("resourceVersionMatch");
+    // A watch that begins with the state is one with initial events, to upstream.
+    let (mut matching, mut initial_events) = (matching, initial_events);
+    if matching.is_empty() && initial_events.is_none() && matches!(version, "" | "0") {
+        (matching, initial_events) = ("NotOlderThan", Some(true));
+    }
     if initial_events.is_some() && matching != "NotOlderThan" {
         errors.forbidden(&path, "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
     }
@@ -343,7 +348,10 @@ impl WriteOptions {
             errors.invalid(
                 &Path::new("fieldManager"),
                 field_manager.as_str(),
-                format!("invalid character {:?} (at position {i})", field_manager.chars().nth(i).unwrap_or(' ')),
+                format!(
+                    "invalid character U+{:04X} (at position {i})",
+                    u32::from(field_manager.chars().nth(i).unwrap_or(' '))
+                ),
             );
         }
         let field_validation = match query.get("fieldValidation").unwrap_or("") {
@@ -405,8 +413,11 @@ mod tests {
 
     #[test]
     fn a_watch_with_initial_events_must_say_not_older_than() {
-        let refused = ListOptions::parse(&Query::parse("sendInitialEvents=true"), true).unwrap_err();
-        assert_eq!(refused.code, 422);
+        for refused in
+            ["sendInitialEvents=true", "continue=x", "resourceVersion=0&continue=x", "resourceVersionMatch=Exact"]
+        {
+            assert_eq!(ListOptions::parse(&Query::parse(refused), true).unwrap_err().code, 422, "{refused}");
+        }
         let ok = Query::parse("sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
         assert_eq!(ListOptions::parse(&ok, true).unwrap().initial_events, Some(true));
     }

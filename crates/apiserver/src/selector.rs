@@ -201,7 +201,7 @@ impl Parser {
                 let text = self.exact()?;
                 let Ok(n) = text.parse() else {
                     return Err(format!(
-                        "<nil>[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer"
+                        "values[0]: Invalid value: {text:?}: for 'Gt', 'Lt' operators, the value must be an integer"
                     ));
                 };
                 if *sign == ">" { Test::Greater(n) } else { Test::Less(n) }
@@ -211,10 +211,10 @@ impl Parser {
             }
         };
         if let Test::In(values) | Test::NotIn(values) = &test {
-            for value in values {
+            for (i, value) in values.iter().enumerate() {
                 let problems = names::label_value(value);
                 if !problems.is_empty() {
-                    return Err(invalid(&Path::default().key(&key), value, &problems));
+                    return Err(invalid(&Path::new("values").index(i).key(&key), value, &problems));
                 }
             }
         }
@@ -248,7 +248,7 @@ impl Parser {
                     break;
                 }
                 other if current.is_empty() => {
-                    return Err(format!("found '{}', expected: ',', or identifier", other.text()));
+                    return Err(format!("found '{}', expected: ',', ')' or identifier", other.text()));
                 }
                 other => return Err(format!("found '{}', expected: ',' or ')'", other.text())),
             }
@@ -353,7 +353,8 @@ fn unescape(value: &str) -> Result<String> {
             },
             ',' | '=' => {
                 return Err(ApiError::bad_request(format!(
-                    "invalid field selector: unescaped character in value: {c}"
+                    "invalid field selector: unescaped character in value: {}",
+                    u32::from(c)
                 )));
             }
             c => out.push(c),

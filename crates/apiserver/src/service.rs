@@ -14,12 +14,13 @@ use http::header::{
 };
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use prometheus_client::metrics::histogram::Histogram;
 use serde_json::json;
 
 use crate::auth::authenticate::Certified;
 use crate::auth::identity::User;
 use crate::body::Body;
-use crate::negotiate;
+use crate::negotiate::{self, Encoding};
 use crate::registry::kind::Resource;
 use crate::request::{Info, Query};
 use crate::rest::{Answer, Ask};
@@ -63,13 +64,18 @@ impl Server {
         let long = is_long_running(&info, &query);
         let gzip = !long
             && parts.headers.get(ACCEPT_ENCODING).and_then(|v| v.to_str().ok()).is_some_and(|v| v.contains("gzip"));
+        let accept = parts.headers.get(ACCEPT).and_then(|v| v.to_str().ok());
+        let style = Style { gzip, encoding: negotiate::accept_whole(accept).unwrap_or(Encoding::Json) };
         let trusted = parts.extensions.get::<Trusted>().cloned();
         let _place = match self.take_place(&info, long, trusted.is_some()) {
             Ok(place) => place,
-            Err(error) => return self.respond(&info, verb, dry_run, started, Err(error), false),
+            Err(error) => {
+                return self.respond(&info, verb, dry_run, (started, Duration::ZERO), Err(error), style);
+            }
         };
-        let result = self.answer(parts, info.clone(), query, trusted, body).await;
-        let mut response = self.respond(&info, verb, dry_run, started, result, gzip);
+        let work = self.answer(parts, info.clone(), query, trusted, body);
+        let (result, elsewhere) = metrics::admission::measure(work).await;
+        let mut response = self.respond(&info, verb, dry_run, (started, elsewhere), result, style);
         if long && response.status().is_success() {
             let gauge = self.metrics().long_running(&info, verb);
             let (head, body) = response.into_parts();
@@ -133,7 +139,7 @@ impl Server {
                 answer.content_type = "application/json";
                 return Ok(answer);
             }
-            "/metrics" => return Ok(self.metrics_page()),
+            "/metrics" => return Ok(self.metrics_page(accept)),
             "/api" | "/apis" => {
                 let core = trimmed == "/api";
                 if let Some(api) = negotiate::aggregated_discovery(accept) {
@@ -188,18 +194,28 @@ impl Server {
         }
     }
 
-    fn metrics_page(&self) -> Answer {
+    /// In the format kube-apiserver uses, unless the scraper asks for the newer one.
+    fn metrics_page(&self, accept: Option<&str>) -> Answer {
+        const OPEN: &str = "application/openmetrics-text";
+        const CLASSIC: &str = "text/plain";
+        let open = negotiate::preferred(accept, &[CLASSIC, OPEN]) == Some(OPEN);
         let stats = self.store().stats();
-        let objects: Vec<(String, usize)> = stats
+        let objects: Vec<(String, String, usize)> = stats
             .collections
             .iter()
             .map(|(name, count)| {
                 let (group, plural) = name.split_once('/').unwrap_or(("core", name));
-                (if group == "core" { plural.to_owned() } else { format!("{plural}.{group}") }, *count)
+                (if group == "core" { String::new() } else { group.to_owned() }, plural.to_owned(), *count)
             })
             .collect();
-        let mut answer = Answer::text(200, self.metrics().page(&objects));
-        answer.content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        let disk_bytes = Some(stats.disk_bytes).filter(|bytes| *bytes > 0);
+        let stored = metrics::Stored { objects: &objects, disk_bytes };
+        let mut answer = Answer::text(200, self.metrics().page(&stored, &version(), open));
+        answer.content_type = if open {
+            "application/openmetrics-text; version=1.0.0; charset=utf-8"
+        } else {
+            "text/plain; version=0.0.4; charset=utf-8"
+        };
         answer
     }
 
@@ -220,9 +236,9 @@ impl Server {
         info: &Info,
         verb: &str,
         dry_run: bool,
-        started: std::time::Instant,
+        (started, elsewhere): (std::time::Instant, Duration),
         result: Result<Answer>,
-        gzip: bool,
+        Style { gzip, encoding }: Style,
     ) -> Response<Body> {
         let (answer, retry_after) = match result {
             Ok(answer) => (answer, None),
@@ -231,13 +247,12 @@ impl Server {
                 (answer.warned(error.warnings.to_vec()), error.retry_after_secs())
             }
         };
-        let took = (info.verb != "watch").then(|| started.elapsed());
-        if !info.is_resource || self.serves(info) {
-            self.metrics().observe(info, verb, dry_run, answer.code, took);
-        } else {
-            // Whatever a client made up must not become a label.
-            self.metrics().observe(&Info::default(), verb, dry_run, answer.code, took);
-        }
+        let answer = if answer.is_plain { answer.encoded(encoding) } else { answer };
+        let took = (info.verb != "watch").then(|| (started.elapsed(), elsewhere));
+        // Whatever a client made up must not become a label.
+        let nothing = Info::default();
+        let known = if !info.is_resource || self.serves(info) { info } else { &nothing };
+        self.metrics().observe(known, verb, dry_run, answer.code, took);
         let mut response = Response::new(Body::empty());
         *response.status_mut() =
             http::StatusCode::from_u16(answer.code).unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
@@ -279,6 +294,10 @@ impl Server {
         if info.verb == "head" {
             return response;
         }
+        let body = match verb {
+            "GET" | "LIST" => sized(body, self.metrics().sizes(known, verb)),
+            _ => body,
+        };
         *response.body_mut() = body;
         response
     }
@@ -314,6 +333,14 @@ impl Server {
     }
 }
 
+/// How a client wants its answer sent.
+#[derive(Clone, Copy)]
+struct Style {
+    gzip: bool,
+    /// Of what nobody chose the shape of: errors, reviews.
+    encoding: Encoding,
+}
+
 struct Place {
     gauge: prometheus_client::metrics::gauge::Gauge,
 }
@@ -321,6 +348,38 @@ struct Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.gauge.dec();
+    }
+}
+
+/// Notes how many bytes an answer had, when it has been sent or given up.
+fn sized(body: Body, sizes: Histogram) -> Body {
+    struct Sent {
+        bytes: usize,
+        sizes: Histogram,
+    }
+    impl Sent {
+        fn add(&mut self, piece: &Bytes) {
+            self.bytes += piece.len();
+        }
+    }
+    impl Drop for Sent {
+        fn drop(&mut self) {
+            self.sizes.observe(self.bytes as f64);
+        }
+    }
+    match body {
+        Body::Whole(Some(bytes)) => {
+            drop(Sent { bytes: bytes.len(), sizes });
+            Body::Whole(Some(bytes))
+        }
+        Body::Pieces(stream) => {
+            let mut sent = Sent { bytes: 0, sizes };
+            Body::Pieces(Box::pin(futures::StreamExt::map(stream, move |piece| {
+                sent.add(&piece);
+                piece
+            })))
+        }
+        empty => empty,
     }
 }
 

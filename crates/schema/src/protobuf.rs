@@ -1,11 +1,12 @@
-//! Protobuf request bodies: client-go and controller-runtime send built-in kinds this way and do not fall back to JSON.
+//! Protobuf bodies: client-go and controller-runtime send built-in kinds this way and do not fall back to JSON; some clients
+//! take answers in no other form.
 //!
-//! The wire format is read field by field along the type graph, which knows every field's number; there are no generated
-//! messages. The result is what Go would write as JSON for the same object. Writing protobuf is not offered: answers are
-//! JSON.
+//! The wire format is read and written field by field along the type graph, which knows every field's number; there are no
+//! generated messages. What is read is what Go would write as JSON for the same object.
 //!
-//! Start at [`decode_unknown`] for the envelope, then [`to_json`] for the object in it.
+//! Start at [`decode_unknown`] for the envelope, then [`to_json`] for the object in it; [`encode_object`] is the way back.
 
+mod encode;
 mod wire;
 
 use base64::Engine as _;
@@ -14,6 +15,7 @@ use serde_json::{Map, Number, Value};
 
 use crate::codec::{self, JSON_SCHEMA_PROPS, MAX_DEPTH};
 use crate::graph::{At, Field, Form, Scalar, Struct, Type};
+pub use encode::{encode_event, encode_object, encode_raw};
 use wire::{Payload, Reader};
 
 /// What every body starts with.

@@ -3,6 +3,7 @@
 use super::plugins::{kueue, namespace, nodes, pods};
 use super::webhook::Rounds;
 use super::{Operation, Review};
+use crate::metrics::admission::Step;
 use crate::object::Object;
 use crate::server::Server;
 use crate::status::Result;
@@ -10,6 +11,20 @@ use crate::status::Result;
 impl Server {
     /// Checks and changes an object before its kind prepares it.
     pub(crate) async fn admit(
+        &self,
+        review: &Review<'_>,
+        object: Object,
+        old: Option<&Object>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Object> {
+        let started = std::time::Instant::now();
+        let outcome = self.admit_unmeasured(review, object, old, warnings).await;
+        let metrics = self.metrics().admission();
+        metrics.step(Step::Admit, review.operation.name(), outcome.is_err(), started.elapsed());
+        outcome
+    }
+
+    async fn admit_unmeasured(
         &self,
         review: &Review<'_>,
         mut object: Object,
@@ -37,6 +52,20 @@ impl Server {
 
     /// Checks an object as it would be stored, or one that is to be deleted.
     pub(crate) async fn validate_admission(
+        &self,
+        review: &Review<'_>,
+        object: Option<&Object>,
+        old: Option<&Object>,
+        warnings: &mut Vec<String>,
+    ) -> Result<()> {
+        let started = std::time::Instant::now();
+        let outcome = self.validate_unmeasured(review, object, old, warnings).await;
+        let metrics = self.metrics().admission();
+        metrics.step(Step::Validate, review.operation.name(), outcome.is_err(), started.elapsed());
+        outcome
+    }
+
+    async fn validate_unmeasured(
         &self,
         review: &Review<'_>,
         object: Option<&Object>,

@@ -78,7 +78,7 @@ pub fn validate(crd: &Value, errors: &mut Errors) {
         let detail = "must be spec.names.plural+\".\"+spec.group";
         errors.invalid(&Path::new("metadata").child("name"), name, detail);
     }
-    spec(crd, errors);
+    spec(crd, None, errors);
     stored_versions(crd, errors);
     approval(crd, None, errors);
     preserve_unknown(crd, None, errors);
@@ -86,7 +86,7 @@ pub fn validate(crd: &Value, errors: &mut Errors) {
 
 /// What is wrong with an update.
 pub fn validate_update(crd: &Value, old: &Value, errors: &mut Errors) {
-    spec(crd, errors);
+    spec(crd, Some(old), errors);
     let at = Path::new("spec");
     let mut immutable = |pointer: &str, path: Path| {
         let (new, old) = (text(crd, pointer), text(old, pointer));
@@ -123,6 +123,8 @@ pub fn warnings(crd: &Value, old: Option<&Value>) -> Vec<String> {
 
 /// Which parts all versions have in common.
 struct Shared {
+    /// Schemas from before an update: what was accepted once stays so, whatever its rules cost.
+    accepted: Vec<Value>,
     schema: bool,
     subresources: bool,
     columns: bool,
@@ -130,12 +132,14 @@ struct Shared {
 }
 
 impl Shared {
-    fn of(versions: &[Value]) -> Shared {
+    fn of(versions: &[Value], old: Option<&Value>) -> Shared {
         let same = |name: &str| {
             let part = |v: &Value| v.get(name).filter(|p| !p.is_null()).cloned();
             versions.windows(2).all(|w| part(&w[0]) == part(&w[1]))
         };
+        let accepted = old.map(self::versions).unwrap_or_default().iter();
         Shared {
+            accepted: accepted.filter_map(|v| v.pointer("/schema/openAPIV3Schema")).cloned().collect(),
             schema: same("schema"),
             subresources: same("subresources"),
             columns: same("additionalPrinterColumns"),
@@ -144,12 +148,12 @@ impl Shared {
     }
 }
 
-fn spec(crd: &Value, errors: &mut Errors) {
+fn spec(crd: &Value, old: Option<&Value>, errors: &mut Errors) {
     let at = Path::new("spec");
     group(text(crd, "/spec/group"), &at.child("group"), errors);
     choice(text(crd, "/spec/scope"), &["Cluster", "Namespaced"], &at.child("scope"), errors);
     let versions = versions(crd);
-    let shared = Shared::of(versions);
+    let shared = Shared::of(versions, old);
     let list = at.child("versions");
     for (i, version) in versions.iter().enumerate() {
         if version.pointer("/schema/openAPIV3Schema").is_none_or(Value::is_null) {
@@ -174,7 +178,7 @@ fn spec(crd: &Value, errors: &mut Errors) {
     if let Some(first) = versions.first() {
         let any_status = versions.iter().any(has_status);
         if shared.schema {
-            schema(first, &at.child("validation").child("openAPIV3Schema"), any_status, errors);
+            schema(first, &at.child("validation").child("openAPIV3Schema"), any_status, &shared, errors);
         }
         if shared.subresources {
             subresources(first, &at.child("subresources"), errors);
@@ -216,7 +220,7 @@ fn each_version(version: &Value, at: &Path, shared: &Shared, errors: &mut Errors
     }
     deprecation(version, &at.child("deprecationWarning"), errors);
     if !shared.schema {
-        schema(version, &at.child("schema").child("openAPIV3Schema"), has_status(version), errors);
+        schema(version, &at.child("schema").child("openAPIV3Schema"), has_status(version), shared, errors);
     }
     if !shared.subresources {
         subresources(version, &at.child("subresources"), errors);
@@ -328,10 +332,14 @@ fn label(value: &str, at: &Path, errors: &mut Errors) {
     }
 }
 
-fn schema(version: &Value, at: &Path, status: bool, errors: &mut Errors) {
+fn schema(version: &Value, at: &Path, status: bool, shared: &Shared, errors: &mut Errors) {
     if let Some(schema) = version.pointer("/schema/openAPIV3Schema").filter(|s| !s.is_null()) {
-        let options =
-            structural::Options { path: at.clone(), status_subresource: status, require_pruned_defaults: true };
+        let options = structural::Options {
+            path: at.clone(),
+            status_subresource: status,
+            require_pruned_defaults: true,
+            limit_costs: !shared.accepted.contains(schema),
+        };
         if let Err(found) = Structural::compile_with(schema, &options) {
             errors.extend(found);
         }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::Value;
 use usher_schema::codec::{self, Problem};
@@ -15,6 +16,7 @@ use crate::registry::kind::{Column, Cx, Propagation, Resource};
 use crate::registry::served::{Part, Served};
 use crate::registry::{meta, names};
 use crate::status::{ApiError, Result};
+use crate::stored;
 
 /// One served version of a custom resource.
 pub struct CustomKind {
@@ -53,6 +55,11 @@ impl CustomKind {
 
     fn version(&self) -> &Version {
         &self.custom.versions[self.version]
+    }
+
+    /// The version objects are stored in, if it is another.
+    fn storage_apart(&self) -> Option<&Version> {
+        self.custom.storage().filter(|storage| storage.name != self.version().name)
     }
 
     fn check(&self, object: &Object, validate: impl FnOnce(super::object::Meta<'_>, &mut Errors)) -> Result<()> {
@@ -113,7 +120,15 @@ impl Served for CustomKind {
         Ok(problems)
     }
 
-    /// Another version's defaults are not this one's.
+    /// What the stored version does not know is not stored.
+    fn freeze(&self, object: &Object, managed_fields: Option<&str>) -> Bytes {
+        let Some(storage) = self.storage_apart() else { return stored::freeze_with(object, managed_fields) };
+        let mut object = object.clone();
+        storage.structural.prune(&mut object, &mut Vec::new());
+        stored::freeze_with(&object, managed_fields)
+    }
+
+    /// Another version's fields and defaults are not this one's.
     fn is_current(&self, revision: u64) -> bool {
         self.custom.versions.len() == 1 && revision > self.since
     }
@@ -121,7 +136,14 @@ impl Served for CustomKind {
     fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
         let mut object = crate::stored::thaw(&self.resource, value, revision)?;
         if !self.is_current(revision) {
-            self.version().structural.default(&mut object);
+            // Read as what it was stored as, then told in this version: without the defaults that only this one has, as
+            // upstream does it.
+            let mut unknown = Vec::new();
+            let storage = self.storage_apart();
+            storage.unwrap_or(self.version()).admit(&mut object, &mut unknown);
+            if storage.is_some() {
+                self.version().structural.prune(&mut object, &mut unknown);
+            }
         }
         Ok(object)
     }

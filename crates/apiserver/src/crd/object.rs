@@ -81,12 +81,14 @@ impl Version {
         let nothing = Value::Null;
         let metadata = object.get("metadata").unwrap_or(&nothing);
         meta(&Path::new("metadata"), metadata, None, errors);
-        self.structural.validate(object, None, errors);
+        let mut scale = |errors: &mut Errors| {
+            if let Some(scale) = &self.scale {
+                scale.validate_spec(object, errors);
+                scale.validate_status(object, errors);
+            }
+        };
+        self.structural.validate_with(object, None, &mut scale, errors);
         self.validate_embedded(object, meta, errors);
-        if let Some(scale) = &self.scale {
-            scale.validate_spec(object, errors);
-            scale.validate_status(object, errors);
-        }
     }
 
     pub fn validate_update(&self, new: &Value, old: &Value, meta: Meta, errors: &mut Errors) {
@@ -96,12 +98,14 @@ impl Version {
         let nothing = Value::Null;
         let metadata = new.get("metadata").unwrap_or(&nothing);
         meta(&Path::new("metadata"), metadata, old.get("metadata"), errors);
-        self.structural.validate(new, Some(old), errors);
+        let mut scale = |errors: &mut Errors| {
+            if let Some(scale) = &self.scale {
+                scale.validate_spec(new, errors);
+                scale.validate_status(new, errors);
+            }
+        };
+        self.structural.validate_with(new, Some(old), &mut scale, errors);
         self.validate_embedded(new, meta, errors);
-        if let Some(scale) = &self.scale {
-            scale.validate_spec(new, errors);
-            scale.validate_status(new, errors);
-        }
     }
 
     pub fn validate_status_update(&self, new: &Value, old: &Value, meta: Meta, errors: &mut Errors) {

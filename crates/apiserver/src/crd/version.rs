@@ -95,7 +95,8 @@ impl Custom {
         let status = present("/subresources/status").is_some();
         let structural = match present("/schema/openAPIV3Schema") {
             Some(schema) => {
-                let options = Options { path, status_subresource: status, require_pruned_defaults: false };
+                let options =
+                    Options { path, status_subresource: status, require_pruned_defaults: false, limit_costs: false };
                 Structural::compile_with(schema, &options)?
             }
             None => Structural::any(),

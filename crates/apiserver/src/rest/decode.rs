@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 use usher_schema::codec::{self, Problem};
+use usher_schema::field::{Errors, Path};
 use usher_schema::protobuf;
 
 use super::{Ask, Target};
@@ -93,6 +94,10 @@ pub fn object_of(target: &Target<'_>, validation: FieldValidation, warnings: &mu
         let why = format!("json: cannot unmarshal {} into Go value of type {fields}", json_type(&body));
         return Err(unrecognized(&why));
     }
+    if kind.is_custom() && body.get("kind").and_then(Value::as_str).unwrap_or("").is_empty() {
+        let raw = String::from_utf8_lossy(&target.ask.body);
+        return Err(unrecognized_because(kind, &target.ask.body, &format!("Object 'Kind' is missing in '{raw}'")));
+    }
     check_type_meta(kind, &body)?;
     problems.extend(kind.decode(&mut body)?);
     settle_problems(kind, &problems, validation, warnings)?;
@@ -101,6 +106,10 @@ pub fn object_of(target: &Target<'_>, validation: FieldValidation, warnings: &mu
 
 /// A body of which not even version and kind can be read.
 fn unrecognized(kind: &dyn Served, body: &[u8], why: &str) -> ApiError {
+    unrecognized_because(kind, body, &format!("couldn't get version/kind; json parse error: {why}"))
+}
+
+fn unrecognized_because(kind: &dyn Served, body: &[u8], why: &str) -> ApiError {
     const SHOWN_BYTES: usize = 30;
     let cut = &body[..body.len().min(SHOWN_BYTES)];
     let more = if body.len() > SHOWN_BYTES { " ..." } else { "" };
@@ -111,7 +120,7 @@ fn unrecognized(kind: &dyn Served, body: &[u8], why: &str) -> ApiError {
         Some(_) => format!("{}{more}", cut.iter().map(|b| format!("{b:02x}")).collect::<String>()),
     };
     ApiError::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: {why} ({shown})",
+        "the object provided is unrecognized (must be of type {}): {why} ({shown})",
         kind.resource().kind
     ))
 }
@@ -133,6 +142,12 @@ pub fn check_type_meta(kind: &dyn Served, body: &Object) -> Result<()> {
     let resource = kind.resource();
     let said = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or("");
     let (api_version, said_kind) = (said("apiVersion"), said("kind"));
+    if !said_kind.is_empty() && said_kind != resource.kind && kind.is_custom() && api_version == resource.api_version()
+    {
+        let mut errors = Errors::new();
+        errors.invalid(&Path::new("kind"), said_kind, format!("must be {}", resource.kind));
+        return Err(ApiError::invalid_kind(&resource.group, said_kind, object::name(body), &errors));
+    }
     if !said_kind.is_empty() && said_kind != resource.kind {
         let version = api_version.rsplit('/').next().unwrap_or("");
         let group = resource.group.split('.').next().filter(|g| !g.is_empty()).unwrap_or("core");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Answer, Ask, Target};
+use crate::negotiate::{Accepted, Encoding, OBJECT_TYPES, Shape};
 use crate::registry::kind::Resource;
 use crate::registry::served::{Part, Served};
 use crate::server::Server;
@@ -24,6 +25,9 @@ impl Server {
         let kind = catalog.find(&info.group, &info.version, &info.resource).ok_or_else(ApiError::no_such_path)?.clone();
         check_scope(kind.resource(), &ask)?;
         let target = Target { kind: &kind, ask: &ask };
+        if kind.is_custom() {
+            refuse_protobuf(&ask)?;
+        }
         let deprecation: Vec<String> = kind.deprecation().map(str::to_owned).into_iter().collect();
         match self.subject(&target).await {
             Ok(answer) => Ok(answer.warned(deprecation)),
@@ -63,6 +67,16 @@ impl Server {
             "deletecollection" => self.delete_collection(target).await,
             _ => Err(ApiError::method_unknown()),
         }
+    }
+}
+
+/// Custom resources have no protobuf form; their metadata has.
+fn refuse_protobuf(ask: &Ask) -> Result<()> {
+    match ask.accepted() {
+        Ok(Accepted { encoding: Encoding::Protobuf, shape: Shape::Object, .. }) => {
+            Err(ApiError::not_acceptable(OBJECT_TYPES))
+        }
+        _ => Ok(()),
     }
 }
 

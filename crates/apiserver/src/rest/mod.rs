@@ -15,10 +15,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
+use serde_json::Value;
+use usher_schema::protobuf;
 
 use crate::auth::identity::User;
 use crate::body::Body;
-use crate::negotiate::{self, Accepted};
+use crate::negotiate::{self, Accepted, Encoding};
 use crate::registry::served::Served;
 use crate::request::{Info, Query};
 use crate::status::{ApiError, Result};
@@ -48,7 +50,7 @@ impl Ask {
 
     /// See [`negotiate::accept_whole`].
     pub fn accepts_whole(&self) -> Result<()> {
-        negotiate::accept_whole(self.header(ACCEPT))
+        negotiate::accept_whole(self.header(ACCEPT)).map(|_| ())
     }
 
     pub fn content_type(&self) -> Option<&str> {
@@ -75,6 +77,8 @@ pub struct Answer {
     pub warnings: Vec<String>,
     /// The connection becomes a websocket.
     pub switch: Option<Switch>,
+    /// In JSON, and of a shape nobody chose: encoded as the client wants it where it leaves.
+    pub is_plain: bool,
 }
 
 /// What a client that asked for a websocket is told.
@@ -85,24 +89,38 @@ pub struct Switch {
 
 impl Answer {
     pub fn json(code: u16, value: &serde_json::Value) -> Answer {
-        Answer {
-            code,
-            content_type: "application/json",
-            body: Body::whole(format!("{value}\n")),
-            warnings: Vec::new(),
-            switch: None,
-        }
+        let body = Body::whole(format!("{value}\n"));
+        Answer { code, content_type: "application/json", body, warnings: Vec::new(), switch: None, is_plain: true }
     }
 
     pub fn text(code: u16, text: impl Into<String>) -> Answer {
         let text: String = text.into();
-        Answer {
-            code,
-            content_type: "text/plain; charset=utf-8",
-            body: Body::whole(text),
-            warnings: Vec::new(),
-            switch: None,
+        Answer::whole(code, "text/plain; charset=utf-8", Body::whole(text))
+    }
+
+    /// An answer that is as it should be.
+    pub fn whole(code: u16, content_type: &'static str, body: Body) -> Answer {
+        Answer { code, content_type, body, warnings: Vec::new(), switch: None, is_plain: false }
+    }
+
+    /// The same as the client wants it encoded, if it is still in JSON; what has no protobuf form stays so.
+    #[must_use]
+    pub fn encoded(mut self, encoding: Encoding) -> Answer {
+        if encoding == Encoding::Json || self.content_type != Encoding::Json.content_type() {
+            return self;
         }
+        let Body::Whole(Some(json)) = &self.body else { return self };
+        let object: Value = serde_json::from_slice(json).unwrap_or_default();
+        let bytes = match encoding {
+            Encoding::Protobuf => protobuf::encode_object(&object),
+            // Documents that are no objects have one form.
+            _ => object.get("kind").and_then(|_| serde_saphyr::to_string(&object).ok()).map(String::into_bytes),
+        };
+        if let Some(bytes) = bytes {
+            self.body = Body::whole(bytes);
+            self.content_type = encoding.content_type();
+        }
+        self
     }
 
     #[must_use]

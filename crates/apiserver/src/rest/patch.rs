@@ -5,7 +5,7 @@ use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
 use usher_schema::{apply, managed, strategic};
 
-use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, strict_error, yaml_errors};
+use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, yaml_errors};
 use super::write::{Fields, kind_reset, part_name};
 use super::{Answer, Target};
 use crate::negotiate::{PatchForm, patch_form};
@@ -36,18 +36,20 @@ impl Server {
         let mut problems = Vec::new();
         let patch = parse_json(&target.ask.body, &mut problems)
             .map_err(|e| ApiError::bad_request(format!("error decoding patch: {}", e.message)))?;
+        let problems = told(form, &problems, &patch);
         let edit = Edit::new(form, patch)?;
         let manager = self.manager(target, &options.field_manager, part_name(part));
-        let mut unknown: Vec<Problem> = Vec::new();
+        let mut unknown: Vec<String> = Vec::new();
         let outcome = self
             .change(target, &target.ask.info.name, part, options.dry_run, &mut warnings, |old| {
                 unknown.clone_from(&problems);
                 let mut new = edit.on(kind.schema(), old.clone())?;
                 check_type_meta(kind, &new).map_err(|e| patch_invalid(&new, bare(kind, &e.message)))?;
                 let found = kind.decode(&mut new).map_err(|e| patch_invalid(&new, bare(kind, &e.message)))?;
-                unknown.extend(found);
+                unknown.extend(found.iter().map(ToString::to_string));
                 if !unknown.is_empty() && options.field_validation == FieldValidation::Strict {
-                    return Err(patch_invalid(&new, &strict_error(&unknown)));
+                    let why = format!("strict decoding error: {}", unknown.join(", "));
+                    return Err(invalid_because(edit.shown(kind.schema(), old), &why));
                 }
                 check_identity(target, &mut new)?;
                 let mut new = kind.default(new)?;
@@ -56,7 +58,7 @@ impl Server {
             })
             .await?;
         if options.field_validation == FieldValidation::Warn {
-            warnings.extend(unknown.iter().map(ToString::to_string));
+            warnings.extend(unknown);
         }
         Ok(self.show_outcome(target, 200, outcome, accepted)?.warned(warnings))
     }
@@ -167,6 +169,14 @@ impl Edit {
         }
     }
 
+    /// What a refusal of the patched object shows: the object as it would be, or the patch that upstream shows instead.
+    fn shown(&self, schema: usher_schema::graph::At<'_>, old: &Object) -> String {
+        match self {
+            Edit::Strategic(patch) => go_value(patch),
+            _ => self.on(schema, old.clone()).map(|new| new.to_string()).unwrap_or_default(),
+        }
+    }
+
     fn on(&self, schema: usher_schema::graph::At<'_>, mut object: Object) -> Result<Object> {
         match self {
             Edit::Json(patch) => apply_operations(&mut object, patch)?,
@@ -186,6 +196,34 @@ impl Edit {
                 codec::MAX_DEPTH
             )))
         }
+    }
+}
+
+/// What is odd about the patch itself.
+fn told(form: PatchForm, problems: &[Problem], patch: &Value) -> Vec<String> {
+    let PatchForm::Json = form else { return problems.iter().map(ToString::to_string).collect() };
+    let mut told: Vec<String> = problems.iter().map(|problem| format!("json patch {problem}")).collect();
+    for (i, operation) in patch.as_array().into_iter().flatten().enumerate() {
+        let members = operation.as_object().into_iter().flatten().map(|(key, _)| key.as_str());
+        for key in members.filter(|key| !matches!(*key, "op" | "path" | "from" | "value")) {
+            told.push(format!("json patch {}", Problem::Unknown { path: format!("[{i}].{key}") }));
+        }
+    }
+    told
+}
+
+/// JSON as Go's `%v` prints it.
+fn go_value(value: &Value) -> String {
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(go_value).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let sorted: std::collections::BTreeMap<_, _> = map.iter().collect();
+            let members = sorted.into_iter().map(|(key, value)| format!("{key}:{}", go_value(value)));
+            format!("map[{}]", members.collect::<Vec<_>>().join(" "))
+        }
+        other => other.to_string(),
     }
 }
 
@@ -263,18 +301,12 @@ fn check_config(target: &Target<'_>, config: &Object) -> Result<()> {
         return Err(ApiError::bad_request("error decoding patch: an apply configuration must be an object"));
     }
     let said = |key: &str| config.get(key).and_then(Value::as_str).unwrap_or("");
-    for key in ["apiVersion", "kind"] {
-        if said(key).is_empty() {
-            return Err(ApiError::bad_request(format!(
-                "invalid object type: {key} must be set in an apply configuration"
-            )));
-        }
-    }
     let r = target.kind.resource();
     if said("kind") != r.kind || said("apiVersion") != r.api_version() {
-        let got = format!("{}, Kind={}", said("apiVersion"), said("kind"));
-        let want = format!("{}, Kind={}", r.api_version(), r.kind);
-        return Err(ApiError::bad_request(format!("invalid object type: {got}; the URL is for {want}")));
+        let version = said("apiVersion");
+        let slash = if version.contains('/') { "" } else { "/" };
+        let kind = said("kind");
+        return Err(ApiError::bad_request(format!("invalid object type: {slash}{version}, Kind={kind}")));
     }
     check_type_meta(target.kind.as_ref(), config)?;
     let name = object::name(config);
@@ -312,8 +344,12 @@ fn bare<'a>(kind: &dyn Served, message: &'a str) -> &'a str {
 }
 
 fn patch_invalid(patched: &Object, why: &str) -> ApiError {
+    invalid_because(patched.to_string(), why)
+}
+
+fn invalid_because(shown: String, why: &str) -> ApiError {
     let mut errors = Errors::new();
-    errors.invalid(&Path::new("patch"), patched.to_string(), why);
+    errors.invalid(&Path::new("patch"), shown, why);
     ApiError::invalid_kind("", "", "", &errors)
 }
 

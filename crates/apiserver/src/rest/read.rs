@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use usher_schema::codec;
 use usher_store::{Entry, ListError};
 
 use super::show::{IncludeObject, Shower, finish, table};
@@ -13,7 +16,7 @@ use super::{Answer, Target};
 use crate::body::Body;
 use crate::negotiate::{Accepted, Encoding, Shape};
 use crate::registry::served::Served;
-use crate::request::{Freshness, ListOptions, parse_resource_version};
+use crate::request::{Freshness, ListOptions, bad_version, parse_resource_version};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
@@ -24,7 +27,9 @@ impl Server {
         let accepted = target.ask.accepted()?;
         let name = &target.ask.info.name;
         if let Some(version) = target.ask.query.get("resourceVersion").filter(|v| !v.is_empty()) {
-            self.reach(parse_resource_version(version)?).await?;
+            // Upstream finds this out so late that it has no reason for it.
+            let revision = parse_resource_version(version).map_err(|_| ApiError::plain(500, &bad_version(version)))?;
+            self.reach(revision).await?;
         }
         let kind = target.kind.as_ref();
         let entry = self.store().get(&kind.collection(), &target.key(name)).ok_or_else(|| target.not_found(name))?;
@@ -81,6 +86,9 @@ impl Server {
         let mut start_after = None;
         if let Some(token) = &options.continue_token {
             let token = Continue::decode(token)?;
+            if matches!(options.freshness, Freshness::NotOlderThan(_) | Freshness::Exact(_)) {
+                return Err(ApiError::bad_request("specifying resource version is not allowed when using continue"));
+            }
             at = token.revision;
             start_after = Some(token.after);
         }
@@ -130,8 +138,18 @@ impl Server {
         }
     }
 
-    fn show_page(&self, kind: &Arc<dyn Served>, accepted: Accepted, include: IncludeObject, page: Page) -> Answer {
-        let metadata = page.metadata();
+    pub(super) fn show_page(
+        &self,
+        kind: &Arc<dyn Served>,
+        accepted: Accepted,
+        include: IncludeObject,
+        page: Page,
+    ) -> Answer {
+        let mut metadata = page.metadata();
+        if kind.is_custom() && accepted.shape == Shape::Object && metadata.get("continue").is_none() {
+            // Upstream's lists of custom resources always have the member.
+            metadata["continue"] = "".into();
+        }
         let now = self.clock().now();
         if accepted.shape == Shape::Table {
             let shower = Shower::new(kind.as_ref(), accepted, include);
@@ -171,7 +189,7 @@ impl Server {
         } else {
             Body::pieces(futures::stream::iter(std::iter::once(first).chain(pieces).map(Bytes::from)))
         };
-        Answer { code: 200, content_type: "application/json", body, warnings: Vec::new(), switch: None }
+        Answer::whole(200, "application/json", body)
     }
 }
 
@@ -239,6 +257,31 @@ impl Page {
     }
 }
 
+/// What upstream's tokens say they are, and ours.
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
+
+/// Reads what Go's decoder reads: bits that are left over at the end need not be zero.
+const TOKEN_CODE: GeneralPurpose = GeneralPurpose::new(
+    &URL_SAFE,
+    GeneralPurposeConfig::new()
+        .with_encode_padding(false)
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
+
+/// A byte as Go shows it where it expected a character.
+fn go_byte(byte: u8) -> String {
+    if matches!(byte, 0x80..=0xa0 | 0xad) { format!("\\u{byte:04x}") } else { char::from(byte).to_string() }
+}
+
+/// Where a token stops being base64.
+fn bad_byte(token: &str, error: &base64::DecodeError) -> usize {
+    match error {
+        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
+        _ => token.len(),
+    }
+}
+
 /// Where the next page begins, and in which state of the store.
 #[derive(Debug, PartialEq)]
 struct Continue {
@@ -250,21 +293,32 @@ struct Continue {
 impl Continue {
     fn encode(&self) -> String {
         let revision = self.revision.map_or(json!(-1), Into::into);
-        URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": self.after}).to_string())
+        URL_SAFE_NO_PAD.encode(json!({"v": TOKEN_VERSION, "rv": revision, "start": self.after}).to_string())
     }
 
     fn decode(token: &str) -> Result<Continue> {
         let bad =
-            || ApiError::bad_request("invalid continue token: continue key is not valid: this server did not make it");
-        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|_| bad())?;
-        let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
-        let after = value.get("start").and_then(Value::as_str).ok_or_else(bad)?.to_owned();
+            |why: &str| ApiError::bad_request(format!("invalid continue token: continue key is not valid: {why}"));
+        let bytes = TOKEN_CODE
+            .decode(token.trim_end_matches('='))
+            .map_err(|e| bad(&format!("illegal base64 data at input byte {}", bad_byte(token, &e))))?;
+        if let Some(byte) = bytes.first().filter(|byte| !byte.is_ascii()) {
+            return Err(bad(&format!("invalid character '{}' looking for beginning of value", go_byte(*byte))));
+        }
+        let (value, _) = codec::parse(&bytes).map_err(|e| bad(&e.to_string()))?;
+        let version = value.get("v").and_then(Value::as_str).unwrap_or("");
+        if version != TOKEN_VERSION {
+            return Err(bad(&format!("server does not recognize this encoded version {version}")));
+        }
         let revision = match value.get("rv").and_then(Value::as_i64) {
-            Some(-1) => None,
             Some(n) if n > 0 => Some(n.unsigned_abs()),
-            _ => return Err(bad()),
+            Some(n) if n < 0 => None,
+            _ => return Err(bad(&format!("incorrect encoded start resourceVersion (version {TOKEN_VERSION})"))),
         };
-        Ok(Continue { revision, after })
+        match value.get("start").and_then(Value::as_str) {
+            Some(after) if !after.is_empty() => Ok(Continue { revision, after: after.to_owned() }),
+            _ => Err(bad(&format!("encoded start key empty (version {TOKEN_VERSION})"))),
+        }
     }
 }
 
@@ -302,7 +356,10 @@ pub fn check_fields(kind: &dyn Served, fields: &FieldSelector) -> Result<()> {
     let offered = kind.selectable();
     for field in fields.terms().iter().map(|t| &t.field) {
         if !matches!(field.as_str(), "metadata.name" | "metadata.namespace") && !offered.contains(field) {
-            return Err(ApiError::bad_request(if offered.is_empty() {
+            let resource = kind.resource();
+            return Err(ApiError::bad_request(if resource.group == "batch" && resource.kind == "Job" {
+                format!("field label {field:?} not supported for Job")
+            } else if offered.is_empty() {
                 format!("{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
             } else {
                 format!("field label not supported: {field}")
@@ -345,8 +402,21 @@ mod tests {
         assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
         let newest = Continue { revision: None, after: "x".into() };
         assert_eq!(Continue::decode(&newest.encode()).unwrap(), newest);
-        for bad in ["", "!!", "e30", "eyJydiI6MH0"] {
-            assert_eq!(Continue::decode(bad).unwrap_err().code, 400, "{bad}");
+        let encode = |text: &str| URL_SAFE_NO_PAD.encode(text);
+        for (bad, why) in [
+            ("a!".to_owned(), "illegal base64 data at input byte 1"),
+            ("garbage".to_owned(), "invalid character '\\u0081' looking for beginning of value"),
+            (encode("{}"), "server does not recognize this encoded version "),
+            (encode("i"), "invalid character 'i' looking for beginning of value"),
+            (
+                encode(r#"{"v":"meta.k8s.io/v1","start":"a"}"#),
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
+            (encode(r#"{"v":"meta.k8s.io/v1","rv":5}"#), "encoded start key empty (version meta.k8s.io/v1)"),
+        ] {
+            let error = Continue::decode(&bad).unwrap_err();
+            assert_eq!(error.message, format!("invalid continue token: continue key is not valid: {why}"));
+            assert_eq!(error.code, 400);
         }
     }
 }

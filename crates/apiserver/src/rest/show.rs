@@ -169,10 +169,14 @@ pub fn finish(code: u16, mut json: Vec<u8>, accepted: Accepted) -> Answer {
             Ok(value) => Body::whole(serde_json::to_string_pretty(&value).unwrap_or_default() + "\n"),
             Err(_) => Body::whole(json),
         },
+        (Encoding::Protobuf, _) => {
+            let content_type = Encoding::Json.content_type();
+            return Answer::whole(code, content_type, Body::whole(json)).encoded(Encoding::Protobuf);
+        }
         (Encoding::Yaml, _) => match serde_json::from_slice::<Value>(&json) {
             Ok(value) => Body::whole(serde_saphyr::to_string(&value).unwrap_or_default()),
             Err(_) => Body::whole(json),
         },
     };
-    Answer { code, content_type: accepted.encoding.content_type(), body, warnings: Vec::new(), switch: None }
+    Answer::whole(code, accepted.encoding.content_type(), body)
 }

@@ -190,13 +190,7 @@ impl Server {
         match opened {
             Ok(stream) => {
                 let closing = crate::logs::until_closing(stream, self.closing());
-                Ok(Answer {
-                    code: 200,
-                    content_type: "text/plain",
-                    body: Body::pieces(closing),
-                    warnings: Vec::new(),
-                    switch: None,
-                })
+                Ok(Answer::whole(200, "text/plain", Body::pieces(closing)))
             }
             Err(crate::logs::LogError::Refused(why)) => Err(ApiError::bad_request(why)),
             Err(crate::logs::LogError::NoSuchNode) => {

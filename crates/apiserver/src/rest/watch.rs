@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::stream;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::json;
 use tokio::time::{Instant, Sleep};
 use usher_store::{Entry, Event, Kind as EventKind, Watch, WatchEnd};
@@ -33,8 +34,9 @@ impl Server {
     pub(super) async fn watch(&self, target: &Target<'_>) -> Result<Answer> {
         let mut accepted = target.ask.accepted()?;
         accepted.pretty = false;
-        if accepted.encoding != Encoding::Json {
-            return Err(ApiError::not_acceptable("application/json;stream=watch"));
+        let framed = accepted.encoding == Encoding::Protobuf;
+        if accepted.encoding == Encoding::Yaml {
+            return Err(ApiError::not_acceptable(STREAM_TYPES));
         }
         let mut options = ListOptions::parse(&target.ask.query, true)?;
         fix_name(target, &mut options)?;
@@ -43,7 +45,8 @@ impl Server {
 
         let (initial, after) = match self.starting_point(target, &options).await {
             Ok(start) => start,
-            Err(error) if error.code == 410 => return Ok(expired_at_once(&error)),
+            // What has become impossible, or is not yet possible, is told by the stream.
+            Err(error) if matches!(error.code, 410 | 504) => return Ok(ended_at_once(&error, framed)),
             Err(error) => return Err(error),
         };
         let collection = target.kind.collection();
@@ -53,7 +56,7 @@ impl Server {
         };
         let watch = match self.store().watch(&collection, &prefix, after) {
             Ok(watch) => watch,
-            Err(old) => return Ok(expired_at_once(&too_old(old.requested, old.compacted))),
+            Err(old) => return Ok(ended_at_once(&too_old(old.requested, old.compacted), framed)),
         };
         // On virtual time nothing may happen just because time passes: a watch without a timeout has none.
         let periodic = !self.clock().is_virtual();
@@ -72,6 +75,10 @@ impl Server {
             end_of_initial,
             watch,
             columns_sent: false,
+            sent: {
+                let resource = target.kind.resource();
+                self.metrics().watch_events(&resource.group, &resource.version, &resource.plural)
+            },
             head: Shower::head(target.kind.as_ref(), accepted),
             end: Box::pin(end(self.closing(), deadline)),
             deadline,
@@ -79,17 +86,11 @@ impl Server {
             rest_until: None,
             over: false,
         };
-        let body = Body::pieces(stream::unfold(state, |mut lines| async move {
+        let body = Body::pieces(stream::unfold(state, move |mut lines| async move {
             let piece = lines.next().await?;
-            Some((piece, lines))
+            Some((if framed { frames(&piece) } else { piece }, lines))
         }));
-        Ok(Answer {
-            code: 200,
-            content_type: accepted.encoding.content_type(),
-            body,
-            warnings: Vec::new(),
-            switch: None,
-        })
+        Ok(Answer::whole(200, content_type(framed), body))
     }
 
     /// What to send first, and the revision after which events follow.
@@ -133,9 +134,22 @@ fn too_old(requested: u64, oldest: u64) -> ApiError {
 }
 
 /// Clients expect the stream to open and then to hear that it cannot go on.
-fn expired_at_once(error: &ApiError) -> Answer {
-    let line = error_line(error);
-    Answer { code: 200, content_type: "application/json", body: Body::whole(line), warnings: Vec::new(), switch: None }
+fn ended_at_once(error: &ApiError, framed: bool) -> Answer {
+    let line = Bytes::from(error_line(error));
+    let body = Body::whole(if framed { frames(&line) } else { line });
+    Answer::whole(200, content_type(framed), body)
+}
+
+const STREAM_TYPES: &str = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch";
+
+fn content_type(framed: bool) -> &'static str {
+    if framed { "application/vnd.kubernetes.protobuf;stream=watch" } else { "application/json" }
+}
+
+/// Events as protobuf frames, from lines of JSON.
+fn frames(lines: &[u8]) -> Bytes {
+    let events = lines.split(|b| *b == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+    events.filter_map(|event| usher_schema::protobuf::encode_event(&event)).flatten().collect()
 }
 
 fn error_line(error: &ApiError) -> Vec<u8> {
@@ -155,6 +169,8 @@ struct Lines {
     end_of_initial: Option<u64>,
     watch: Watch,
     columns_sent: bool,
+    /// Events sent, of all watches of this kind.
+    sent: Counter,
     head: Head,
     bookmark: Option<Pin<Box<Sleep>>>,
     deadline: Option<Instant>,
@@ -255,6 +271,7 @@ impl Lines {
         let shower = Shower::with_head(self.kind.as_ref(), self.accepted, self.include, &self.head);
         shower.write(out, value, revision, self.server.clock().now(), !self.columns_sent);
         self.columns_sent = true;
+        self.sent.inc();
         out.extend_from_slice(b"}\n");
     }
 

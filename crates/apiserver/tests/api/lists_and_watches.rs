@@ -1,5 +1,7 @@
 //! What lists and watches promise: one state, every change after it, once, in order.
 
+use std::time::Duration;
+
 use crate::common::{CONFIG_MAPS, World, revision};
 use serde_json::json;
 use usher_store::{Options as StoreOptions, Store};
@@ -140,6 +142,27 @@ async fn an_expired_continue_token_comes_back_with_one_that_goes_on() {
     assert_eq!(next["items"][0]["metadata"]["name"], "b");
 }
 
+#[tokio::test(start_paused = true)]
+async fn history_is_forgotten_by_age_and_a_continue_token_with_it() {
+    let world = World::new().await;
+    let server = world.server.clone();
+    let minute = Duration::from_secs(60);
+    let compaction = tokio::spawn(async move { server.compact_by_age(5 * minute).await });
+    for name in ["a", "b", "c"] {
+        world.config_map(name, json!({})).await;
+    }
+    let first = world.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = format!("{CONFIG_MAPS}?limit=1&continue={token}");
+    world.config_map("d", json!({})).await;
+    tokio::time::sleep(4 * minute).await;
+    assert_eq!(world.get(&rest).await.ok()["items"][0]["metadata"]["name"], "b");
+    tokio::time::sleep(3 * minute).await;
+    assert_eq!(world.get(&rest).await.refused().1, "Expired");
+    world.server.close();
+    compaction.await.unwrap();
+}
+
 #[tokio::test]
 async fn a_page_of_a_selection_is_full_however_far_apart_the_matches_are() {
     let world = World::new().await;
@@ -164,6 +187,27 @@ async fn a_revision_that_is_not_there_yet_is_waited_for_and_then_refused_with_a_
     assert!(message.starts_with("Timeout: Too large resource version: 999999, current: "), "{message}");
     assert_eq!(answer.headers["retry-after"], "1");
     assert_eq!(answer.json()["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_with_initial_events_from_the_future_opens_and_says_so() {
+    let world = World::new().await;
+    let query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&resourceVersion=999999";
+    let event = world.watch(&format!("{CONFIG_MAPS}?{query}")).await.next().await.unwrap();
+    assert_eq!((&event["type"], &event["object"]["reason"]), (&json!("ERROR"), &json!("Timeout")));
+}
+
+#[tokio::test]
+async fn a_page_goes_on_at_its_own_revision_and_at_no_other() {
+    let world = World::new().await;
+    for name in ["a", "b"] {
+        world.config_map(name, json!({})).await;
+    }
+    let first = world.get(&format!("{CONFIG_MAPS}?limit=1")).await.ok();
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let (code, _, message) = world.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion=1")).await.refused();
+    assert_eq!((code, message.as_str()), (400, "specifying resource version is not allowed when using continue"));
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}?continue={token}&resourceVersion=0")).await.code, 200);
 }
 
 #[tokio::test]

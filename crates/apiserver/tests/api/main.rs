@@ -4,6 +4,7 @@ mod common;
 mod kueue;
 mod lists_and_watches;
 mod plugins;
+mod protobuf;
 mod visibility;
 mod webhook_server;
 mod webhooks;

@@ -328,6 +328,39 @@ async fn validating_webhooks_are_asked_at_the_same_time_over_connections_that_st
 }
 
 #[tokio::test]
+async fn objects_of_a_collection_are_deleted_at_the_same_time_and_a_refusal_ends_it() {
+    let world = World::new().await;
+    let webhook = Webhook::start(|path, request| match path {
+        "late" => Reply::Late(Duration::from_millis(300)),
+        _ if request["name"] == "c5" => Reply::Response(json!({"allowed": false, "status": {"message": "not c5"}})),
+        _ => Reply::allow(),
+    })
+    .await;
+    let on_delete = |name: &str| {
+        let rules =
+            json!([{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["DELETE"]}]);
+        with(with(webhook.hook(name), "rules", rules), "failurePolicy", json!("Ignore"))
+    };
+    validating(&world, "v", &[on_delete("late")]).await;
+    for i in 0..8 {
+        create(&world, &format!("c{i}")).await.ok();
+    }
+    let started = Instant::now();
+    world.delete(CONFIG_MAPS, &json!({"dryRun": ["All"]})).await.ok();
+    assert!(started.elapsed() < Duration::from_millis(1500), "{:?}", started.elapsed());
+    assert_eq!(webhook.asked().len(), 8);
+
+    validating(&world, "w", &[on_delete("judge")]).await;
+    let (code, _, message) = world.delete(CONFIG_MAPS, &json!(null)).await.refused();
+    assert_eq!((code, message.as_str()), (400, "admission webhook \"judge.example.com\" denied the request: not c5"));
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/c5")).await.code, 200);
+    let page = String::from_utf8(world.get("/metrics").await.body.to_vec()).unwrap();
+    let rejection = "apiserver_admission_webhook_rejection_count{name=\"judge.example.com\",type=\"validate\",operation=\"DELETE\",error_type=\"no_error\",rejection_code=\"400\"} 1";
+    assert!(page.contains(rejection), "{page}");
+    assert!(page.contains("apiserver_admission_webhook_fail_open_count{name=\"late.example.com\",type=\"validate\"}"));
+}
+
+#[tokio::test]
 async fn updates_deletes_and_subresources_are_reviewed_too() {
     let world = World::new().await;
     world.post("/api/v1/namespaces/default/serviceaccounts", &json!({"metadata": {"name": "default"}})).await.ok();

@@ -240,6 +240,44 @@ async fn a_collection_is_deleted_as_far_as_it_is_selected() {
 }
 
 #[tokio::test]
+async fn a_collection_goes_a_page_at_a_time_where_there_is_a_limit_and_is_shown_as_it_was() {
+    let world = World::new().await;
+    for name in ["a", "b", "c"] {
+        let held = json!({"metadata": {"name": name, "finalizers": ["example.com/hold"]}});
+        world.post(CONFIG_MAPS, &held).await.ok();
+    }
+    let gone = world.send(Method::DELETE, &format!("{CONFIG_MAPS}?limit=2"), &[], "").await.ok();
+    assert_eq!(gone["kind"], "ConfigMapList");
+    assert_eq!(gone["items"].as_array().unwrap().len(), 2);
+    assert_eq!(gone["metadata"]["remainingItemCount"], 1);
+    assert!(gone["metadata"]["continue"].is_string());
+    assert!(gone["items"][0]["metadata"].get("deletionTimestamp").is_none(), "{gone:#}");
+    let left = world.get(CONFIG_MAPS).await.ok();
+    let marked = |i: usize| left["items"][i]["metadata"].get("deletionTimestamp").is_some();
+    assert_eq!((marked(0), marked(1), marked(2)), (true, true, false));
+}
+
+#[tokio::test]
+async fn a_dry_run_of_a_collection_deletes_nothing_and_a_precondition_holds_for_each() {
+    let world = World::new().await;
+    world.config_map("a", json!({})).await;
+    let shown = world.delete(CONFIG_MAPS, &json!({"dryRun": ["All"]})).await.ok();
+    assert_eq!(shown["items"].as_array().unwrap().len(), 1);
+    let refused = world.delete(CONFIG_MAPS, &json!({"preconditions": {"uid": "another"}})).await;
+    assert_eq!(refused.refused().0, 409);
+    assert_eq!(world.get(&format!("{CONFIG_MAPS}/a")).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_body_of_delete_options_leaves_nothing_to_the_query() {
+    let world = World::new().await;
+    world.config_map("a", json!({})).await;
+    let path = format!("{CONFIG_MAPS}/a");
+    world.delete(&format!("{path}?dryRun=All"), &json!({"propagationPolicy": "Background"})).await.ok();
+    assert_eq!(world.get(&path).await.code, 404);
+}
+
+#[tokio::test]
 async fn nothing_new_in_a_namespace_that_is_missing_or_going() {
     let world = World::new().await;
     let (code, reason, message) =
@@ -379,6 +417,47 @@ async fn refused_updates_are_counted_under_the_names_operators_watch() {
         assert!(line.contains(label), "{line}");
     }
     assert!(line.ends_with(" 1"), "{line}");
+}
+
+#[tokio::test]
+async fn the_page_of_metrics_has_what_operators_watch() {
+    let world = World::new().await;
+    world.config_map("a", json!({})).await;
+    world.get(CONFIG_MAPS).await.ok();
+    let mut watch = world.watch(&format!("{CONFIG_MAPS}?watch=true")).await;
+    watch.next().await.unwrap();
+    let answer = world.get("/metrics").await;
+    assert_eq!(answer.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    let page = String::from_utf8(answer.body.to_vec()).unwrap();
+    let figure = |start: &str, labels: &[&str]| {
+        let fits = |l: &&str| l.starts_with(start) && labels.iter().all(|label| l.contains(label));
+        let line = page.lines().find(fits).unwrap_or_else(|| panic!("no {start} {labels:?} in\n{page}"));
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    let list = ["verb=\"LIST\"", "resource=\"configmaps\"", "scope=\"namespace\""];
+    assert_eq!(figure("apiserver_request_sli_duration_seconds_count{", &list), 1.0);
+    assert_eq!(figure("apiserver_response_sizes_count{", &list), 1.0);
+    assert!(figure("apiserver_response_sizes_sum{", &list) > 100.0);
+    assert_eq!(figure("apiserver_resource_objects{", &["resource=\"configmaps\"", "group=\"\""]), 1.0);
+    assert_eq!(
+        figure("apiserver_storage_objects{", &["resource=\"clusterroles.rbac.authorization.k8s.io\""]) > 10.0,
+        true
+    );
+    assert_eq!(figure("apiserver_watch_events_total{", &["resource=\"configmaps\""]), 1.0);
+    assert_eq!(figure("apiserver_longrunning_requests{", &["verb=\"WATCH\""]), 1.0);
+    let step = ["type=\"admit\"", "operation=\"CREATE\"", "rejected=\"false\""];
+    assert!(figure("apiserver_admission_step_admission_duration_seconds_count{", &step) >= 1.0);
+    assert_eq!(figure("kubernetes_build_info{", &["major=\"1\""]), 1.0);
+    if cfg!(target_os = "linux") {
+        assert!(figure("process_resident_memory_bytes ", &[]) > 1e6);
+        assert!(figure("process_start_time_seconds ", &[]) > 1.6e9);
+        assert!(figure("process_open_fds ", &[]) >= 1.0);
+    }
+    assert!(page.contains("# TYPE apiserver_request_total counter\n"), "{page}");
+    assert!(!page.contains("# EOF"));
+    let open =
+        world.send(Method::GET, "/metrics", &[("accept", "application/openmetrics-text;version=1.0.0")], "").await;
+    assert!(open.body.ends_with(b"# EOF\n"));
 }
 
 #[tokio::test]
@@ -532,6 +611,37 @@ async fn an_object_from_before_a_default_shows_it_when_it_is_read() {
     let list = world.get(things).await.ok();
     let colors: Vec<&Value> = list["items"].as_array().unwrap().iter().map(|item| &item["color"]).collect();
     assert_eq!(colors, ["red", "red"]);
+}
+
+#[tokio::test]
+async fn an_object_has_the_fields_of_the_version_it_is_shown_in_and_of_the_one_it_is_stored_in() {
+    let world = World::new().await;
+    world.server.clone().start_custom_resources();
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let text = json!({"type": "string"});
+    let version = |name: &str, storage: bool, spec: Value| {
+        json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object",
+            "properties": {"spec": {"type": "object", "properties": spec}}}}})
+    };
+    let first = json!({"a": text, "only1": {"type": "string", "default": "one"}});
+    let second = json!({"a": text, "only2": text, "late": {"type": "string", "default": "two"}});
+    let definition = json!({"metadata": {"name": "things.example.com"}, "spec": {"group": "example.com", "scope": "Cluster",
+        "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+        "versions": [version("v1", true, first), version("v2", false, second)]}});
+    world.post(definitions, &definition).await.ok();
+    let thing = |name: &str, version: &str, spec: Value| json!({"apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec});
+    while world.post("/apis/example.com/v1/things", &thing("x", "v1", json!({"a": "1"}))).await.code != 201 {
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+    let spec = |object: Value| object["spec"].clone();
+    assert_eq!(spec(world.get("/apis/example.com/v1/things/x").await.ok()), json!({"a": "1", "only1": "one"}));
+    // Its own defaults come with what is written, not with what is read from another version.
+    assert_eq!(spec(world.get("/apis/example.com/v2/things/x").await.ok()), json!({"a": "1"}));
+    let sent = thing("y", "v2", json!({"a": "1", "only2": "2"}));
+    assert_eq!(spec(world.post("/apis/example.com/v2/things", &sent).await.ok()), json!({"a": "1"}));
+    let labelled = json!({"metadata": {"labels": {"l": "1"}}});
+    let patched = world.patch("/apis/example.com/v2/things/x", "merge", &labelled).await;
+    assert_eq!(patched.warnings(), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -41,6 +41,59 @@ fn protobuf_and_json_of_one_object_agree() {
     assert!(seen > 30, "only {seen} cases were read");
 }
 
+#[test]
+fn what_is_written_is_what_go_writes_byte_for_byte() {
+    let mut seen = 0;
+    for case in golden() {
+        let (Some(proto), Ok(object)) = (case.proto, case.outcome) else { continue };
+        let bytes = STANDARD.decode(proto).unwrap();
+        let (_, raw) = decode_unknown(&bytes).unwrap();
+        let written = encode_raw(case.at, &object);
+        assert_eq!(to_json(case.at, &written).unwrap(), to_json(case.at, raw).unwrap(), "{}", case.line);
+        assert_eq!(written, raw, "{}", case.line);
+        if let Some(whole) = encode_object(&object) {
+            assert_eq!(whole, bytes, "{}", case.line);
+        }
+        seen += 1;
+    }
+    assert!(seen > 30, "only {seen} cases were written");
+}
+
+#[test]
+fn custom_resources_and_tables_have_no_protobuf_form() {
+    assert_eq!(encode_object(&json!({"apiVersion": "example.com/v1", "kind": "Widget"})), None);
+    assert_eq!(encode_object(&json!({"apiVersion": "meta.k8s.io/v1", "kind": "Table"})), None);
+    assert_eq!(encode_object(&json!([])), None);
+    let metadata = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": {"name": "a"}});
+    let (meta, raw) = {
+        let bytes = encode_object(&metadata).unwrap();
+        let (meta, raw) = decode_unknown(&bytes).unwrap();
+        (meta, raw.to_vec())
+    };
+    assert_eq!((meta.api_version.as_str(), meta.kind.as_str()), ("meta.k8s.io/v1", "PartialObjectMetadata"));
+    let at = builtin::kind("meta.k8s.io", "v1", "PartialObjectMetadata").unwrap();
+    assert_eq!(to_json(at, &raw).unwrap()["metadata"]["name"], "a");
+}
+
+#[test]
+fn an_event_is_a_frame_with_its_length_before_it() {
+    let event =
+        json!({"type": "ADDED", "object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}});
+    let frame = encode_event(&event).unwrap();
+    let (length, rest) = frame.split_at(4);
+    assert_eq!(u32::from_be_bytes(length.try_into().unwrap()) as usize, rest.len());
+    let at = builtin::kind("meta.k8s.io", "v1", "WatchEvent").unwrap();
+    let mut reader = Reader::new(rest);
+    let (number, what) = reader.next().unwrap().unwrap();
+    assert_eq!((number, what.bytes("type").unwrap()), (1, b"ADDED".as_slice()));
+    assert_eq!(at.field("type").unwrap().number, 1);
+    let (number, object) = reader.next().unwrap().unwrap();
+    assert_eq!((number, at.field("object").unwrap().number), (2, 2));
+    let mut inner = Reader::new(object.bytes("object").unwrap());
+    let raw = inner.next().unwrap().unwrap().1.bytes("raw").unwrap();
+    assert_eq!(Some(raw.to_vec()), encode_object(&event["object"]));
+}
+
 /// Protobuf cannot tell an empty list from none.
 fn lists_read_back(mut value: Value) -> Value {
     fn walk(value: &mut Value) {

@@ -7,6 +7,7 @@
 //! Start reading at [`schema`] (what a schema says), then [`validate`].
 
 mod check;
+mod cost;
 mod default_check;
 mod defaulting;
 mod embedded;

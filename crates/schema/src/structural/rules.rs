@@ -12,6 +12,7 @@ use kube_cel::cel::parser::Expression;
 use kube_cel::cel::{Context, ExecutionError, ResolveResult, Value as Cel};
 use serde_json::Value;
 
+use super::cost::{Budget, Times};
 use super::fieldpath;
 use super::ratchet::{OldItems, Pair};
 use super::schema::{At, Props, Ty};
@@ -136,33 +137,62 @@ impl Rule {
 }
 
 /// Compiles the rules of a sound schema in place.
-pub(super) fn compile(root: &mut Props, path: &Path, errors: &mut Errors) {
-    compile_node(root, path, true, None, errors);
+pub(super) fn compile(root: &mut Props, path: &Path, limit_costs: bool, errors: &mut Errors) {
+    let mut budget = limit_costs.then(Budget::default);
+    compile_node(
+        root,
+        path,
+        &Place { resource: true, uncorrelatable: None, times: Times::once() },
+        &mut budget,
+        errors,
+    );
+    if let Some(budget) = budget {
+        budget.settle(path, errors);
+    }
 }
 
-fn compile_node(props: &mut Props, path: &Path, resource: bool, uncorrelatable: Option<&Path>, errors: &mut Errors) {
+/// What the nodes above say about a node.
+struct Place<'a> {
+    resource: bool,
+    /// Where the items begin that cannot be told to be the same after an update.
+    uncorrelatable: Option<&'a Path>,
+    times: Times,
+}
+
+fn compile_node(props: &mut Props, path: &Path, place: &Place, budget: &mut Option<Budget>, errors: &mut Errors) {
     if !props.below.rules {
         return;
     }
+    let Place { resource, uncorrelatable, times } = *place;
     let mut rules = std::mem::take(&mut props.rules);
     for (i, rule) in rules.iter_mut().enumerate() {
         let at = path.child("x-kubernetes-validations").index(i);
         rule.compiled = compile_rule(rule, props, resource, uncorrelatable, &at, errors);
+        if let (Some(budget), Some(compiled)) = (budget.as_mut(), &rule.compiled) {
+            budget.rule(&compiled.program, props, resource, times, &at.child("rule"), errors);
+            if let Some(message) = &compiled.message {
+                budget.message(message, props, resource, &at.child("messageExpression"), errors);
+            }
+        }
     }
     props.rules = rules;
+    let times = times.below(props);
     // Only items of lists of type `map` can be told to be the same item after an update.
     let below_list = if props.is_list_map() { uncorrelatable } else { uncorrelatable.or(Some(path)) };
     for (name, field) in &mut props.properties {
         let embedded = field.embedded;
-        compile_node(field, &path.child("properties").key(name), embedded, uncorrelatable, errors);
+        let place = Place { resource: embedded, uncorrelatable, times };
+        compile_node(field, &path.child("properties").key(name), &place, budget, errors);
     }
     if let super::schema::Additional::Schema(values) = &mut props.additional {
         let embedded = values.embedded;
-        compile_node(values, &path.child("additionalProperties"), embedded, uncorrelatable, errors);
+        let place = Place { resource: embedded, uncorrelatable, times };
+        compile_node(values, &path.child("additionalProperties"), &place, budget, errors);
     }
     if let super::schema::Items::Schema(items) = &mut props.items {
         let embedded = items.embedded;
-        compile_node(items, &path.child("items"), embedded, below_list, errors);
+        let place = Place { resource: embedded, uncorrelatable: below_list, times };
+        compile_node(items, &path.child("items"), &place, budget, errors);
     }
 }
 

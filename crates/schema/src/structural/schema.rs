@@ -32,6 +32,8 @@ pub struct Options {
     pub status_subresource: bool,
     /// Whether `default` must not contain fields that pruning would drop (not required of old data).
     pub require_pruned_defaults: bool,
+    /// Whether rules that could be too expensive are refused (not those of definitions that were accepted before).
+    pub limit_costs: bool,
 }
 
 impl Default for Options {
@@ -40,6 +42,7 @@ impl Default for Options {
             path: Path::new("spec").child("validation").child("openAPIV3Schema"),
             status_subresource: false,
             require_pruned_defaults: true,
+            limit_costs: false,
         }
     }
 }
@@ -75,7 +78,7 @@ impl Structural {
             errors.invalid(&options.path, "", detail);
         }
         if compile_rules {
-            rules::compile(&mut root, &options.path, &mut errors);
+            rules::compile(&mut root, &options.path, options.limit_costs, &mut errors);
         }
         if errors.is_empty() {
             // Rules may refuse a default, which can only be seen once they are compiled.

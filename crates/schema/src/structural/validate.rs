@@ -23,10 +23,22 @@ const UNCHECKED_RULES: &str = "some validation rules were not checked because th
 impl Structural {
     /// Checks a new object, or an update when `old` is given: schema, embedded resources, list types, then the rules.
     pub fn validate(&self, value: &Value, old: Option<&Value>, errors: &mut Errors) {
+        self.validate_with(value, old, &mut |_| {}, errors);
+    }
+
+    /// As [`Structural::validate`], with something else to check before list types and rules.
+    pub fn validate_with(
+        &self,
+        value: &Value,
+        old: Option<&Value>,
+        between: &mut dyn FnMut(&mut Errors),
+        errors: &mut Errors,
+    ) {
         let mut found = Errors::new();
         let pair = old.map(|old| Pair { new: value, old, props: &self.root });
         let outcome = node(&self.root, value, pair, &At::Root, true);
         translate(outcome, &Path::default(), &mut found);
+        between(&mut found);
         embedded::validate(value, &self.root, &Path::default(), &mut found);
         self.validate_lists(value, old, &mut found);
         self.validate_rules(value, old, &mut found);

@@ -8,6 +8,7 @@ use super::config::Hook;
 use super::matching::Invocation;
 use super::review::{self, Verdict, Version};
 use crate::admission::Review;
+use crate::metrics::admission::Step;
 use crate::object::{self, Object};
 use crate::server::Server;
 use crate::status::{ApiError, Result};
@@ -78,7 +79,7 @@ impl Server {
                     rounds.changed();
                 }
                 Ok(_) => {}
-                Err(failure) => settle(hook, failure)?,
+                Err(failure) => self.settle(hook, Step::Admit, review, failure)?,
             }
             if hook.reinvoked {
                 rounds.seen.insert(index);
@@ -105,7 +106,7 @@ impl Server {
                         hook.name
                     )));
                 }
-                Err(failure) => settle(hook, failure)?,
+                Err(failure) => self.settle(hook, Step::Admit, review, failure)?,
             }
         }
         Ok(())
@@ -125,12 +126,16 @@ impl Server {
                 calls.push(async move {
                     let mut said = Vec::new();
                     let called = self.call(hook, &invocation, review, object, old, false, &mut said).await;
-                    (called.map(|_| ()).or_else(|failure| settle(hook, failure)), said)
+                    let settle = |failure| self.settle(hook, Step::Validate, review, failure);
+                    (called.map(|_| ()).or_else(settle), said)
                 });
             }
         }
         let mut outcome = Ok(());
-        for (called, said) in futures::future::join_all(calls).await {
+        let started = std::time::Instant::now();
+        let answers = futures::future::join_all(calls).await;
+        self.metrics().admission().webhooks_took(started.elapsed());
+        for (called, said) in answers {
             warnings.extend(said);
             outcome = outcome.and(called);
         }
@@ -161,14 +166,49 @@ impl Server {
         let client = hook.client.as_ref().map_err(|why| Failure::Call(format!("could not get REST client: {why}")))?;
         let uid = self.ids().uid();
         let question = review::question(version, &uid, review, invocation, object, old);
-        let answer = client
-            .post(&question, hook.timeout)
-            .await
-            .map_err(|why| Failure::Call(format!("failed to call webhook: {why}")))?;
-        let verdict = Verdict::read(version, &uid, is_mutating, &answer)
-            .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))?;
+        let started = std::time::Instant::now();
+        let answer = client.post(&question, hook.timeout).await;
+        let took = started.elapsed();
+        let step = if is_mutating { Step::Admit } else { Step::Validate };
+        let (metrics, operation) = (self.metrics().admission(), review.operation.name());
+        if is_mutating {
+            metrics.webhooks_took(took);
+        }
+        let answer = answer.map_err(|why| Failure::Call(format!("failed to call webhook: {why}")));
+        let verdict = answer.and_then(|answer| {
+            Verdict::read(version, &uid, is_mutating, &answer)
+                .map_err(|why| Failure::Call(format!("received invalid webhook response: {why}")))
+        });
+        let verdict = verdict.inspect_err(|_| metrics.webhook(&hook.name, step, operation, Some(0), took))?;
         warnings.extend(verdict.warnings.iter().cloned());
-        if verdict.allowed { Ok(verdict) } else { Err(Failure::Refused(verdict.refusal(&hook.name))) }
+        if verdict.allowed {
+            metrics.webhook(&hook.name, step, operation, None, took);
+            return Ok(verdict);
+        }
+        let refusal = verdict.refusal(&hook.name);
+        metrics.webhook(&hook.name, step, operation, Some(refusal.code), took);
+        Err(Failure::Refused(refusal))
+    }
+
+    /// A refusal goes to the client; a failed call does so unless the webhook can be done without.
+    fn settle(&self, hook: &Hook, step: Step, review: &Review<'_>, failure: Failure) -> Result<()> {
+        let (metrics, operation) = (self.metrics().admission(), review.operation.name());
+        match failure {
+            Failure::Refused(error) => {
+                metrics.rejected(&hook.name, step, operation, Some(error.code));
+                Err(error)
+            }
+            Failure::Call(why) => {
+                let why = format!("failed calling webhook {:?}: {why}", hook.name);
+                tracing::warn!(fails_open = hook.ignores_failure, "{why}");
+                if hook.ignores_failure {
+                    metrics.failed_open(&hook.name, step);
+                    return Ok(());
+                }
+                metrics.rejected(&hook.name, step, operation, None);
+                Err(ApiError::internal(why))
+            }
+        }
     }
 }
 
@@ -179,18 +219,6 @@ fn check_dry_run(hook: &Hook) -> std::result::Result<(), Failure> {
         Some(_) => {
             let why = format!("admission webhook {:?} does not support dry run", hook.name);
             Err(Failure::Refused(ApiError::bad_request(why)))
-        }
-    }
-}
-
-/// A refusal goes to the client; a failed call does so unless the webhook can be done without.
-fn settle(hook: &Hook, failure: Failure) -> Result<()> {
-    match failure {
-        Failure::Refused(error) => Err(error),
-        Failure::Call(why) => {
-            let why = format!("failed calling webhook {:?}: {why}", hook.name);
-            tracing::warn!(fails_open = hook.ignores_failure, "{why}");
-            if hook.ignores_failure { Ok(()) } else { Err(ApiError::internal(why)) }
         }
     }
 }
