@@ -7,6 +7,7 @@ use serde_json::Value;
 use usher_schema::codec::{self, Problem};
 use usher_schema::field::Errors;
 use usher_schema::graph::{At, Graph, TypeId};
+use usher_store::Entry;
 
 use super::scale::ScalePaths;
 use super::version::{Custom, Version};
@@ -15,6 +16,7 @@ use crate::registry::kind::{Column, Cx, Propagation, Resource};
 use crate::registry::served::{Part, Served};
 use crate::registry::{meta, names};
 use crate::status::{ApiError, Result};
+use crate::stored::Lean;
 
 /// One served version of a custom resource.
 pub struct CustomKind {
@@ -124,6 +126,15 @@ impl Served for CustomKind {
             self.version().structural.default(&mut object);
         }
         Ok(object)
+    }
+
+    fn thaw_lean(&self, entry: &Entry) -> Option<Result<Lean, serde_json::Error>> {
+        Some(crate::stored::thaw_lean(&self.resource, &entry.value, entry.mod_revision).map(|mut lean| {
+            if !self.is_current(entry.mod_revision) {
+                self.version().structural.default(&mut lean.object);
+            }
+            lean
+        }))
     }
 
     fn default(&self, mut object: Object) -> Result<Object> {
