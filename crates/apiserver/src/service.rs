@@ -419,6 +419,9 @@ where
                 if all.len() + data.remaining() > limit {
                     return Err(too_large());
                 }
+                if all.is_empty() && body.is_end_stream() {
+                    return Ok(data.copy_to_bytes(data.remaining())); // in one piece, and not copied
+                }
                 all.extend_from_slice(&data.copy_to_bytes(data.remaining()));
             }
         }

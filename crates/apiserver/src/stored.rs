@@ -6,9 +6,12 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::object::Object;
@@ -102,6 +105,139 @@ pub fn thaw(resource: &Resource, value: &[u8], revision: u64) -> Result<Object, 
     Ok(object)
 }
 
+/// The object without its managed fields, and their text. Half of what is stored about a pod is managed fields, which most
+/// changes only carry along.
+pub fn thaw_lean(resource: &Resource, value: &[u8], revision: u64) -> Result<Lean, serde_json::Error> {
+    let mut managed_fields = None;
+    let mut text = serde_json::Deserializer::from_slice(value);
+    let root = Root { managed_fields: &mut managed_fields }.deserialize(&mut text)?;
+    text.end()?;
+    let mut object = Value::Object(root);
+    stamp(&mut object, &resource.api_version(), &resource.kind, revision);
+    Ok(Lean { object, managed_fields })
+}
+
+/// What [`thaw_lean`] makes.
+pub struct Lean {
+    pub object: Object,
+    pub managed_fields: Option<Box<RawValue>>,
+}
+
+/// Reads an object, and of its metadata all but the managed fields.
+struct Root<'m> {
+    managed_fields: &'m mut Option<Box<RawValue>>,
+}
+
+struct Metadata<'m>(&'m mut Option<Box<RawValue>>);
+
+impl<'de> DeserializeSeed<'de> for Root<'_> {
+    type Value = Map<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Root<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut out = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let value = match key.as_str() {
+                "metadata" => Value::Object(map.next_value_seed(Metadata(&mut *self.managed_fields))?),
+                _ => map.next_value()?,
+            };
+            out.insert(key, value);
+        }
+        Ok(out)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Metadata<'_> {
+    type Value = Map<String, Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Metadata<'_> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the metadata of an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut out = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            if key == "managedFields" {
+                *self.0 = Some(map.next_value()?);
+            } else {
+                out.insert(key, map.next_value()?);
+            }
+        }
+        Ok(out)
+    }
+}
+
+/// The object with no members but those that lead to `paths`, and these whole: what a selector looks at.
+pub fn excerpt(value: &[u8], paths: &[&[&str]]) -> Object {
+    let mut text = serde_json::Deserializer::from_slice(value);
+    Excerpt { paths, depth: 0 }.deserialize(&mut text).unwrap_or(Value::Null)
+}
+
+#[derive(Clone, Copy)]
+struct Excerpt<'p> {
+    /// All begin with the steps down to `depth`.
+    paths: &'p [&'p [&'p str]],
+    depth: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for Excerpt<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Excerpt<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
+        let mut out = Map::new();
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            let leads = |path: &&&[&str]| path.get(self.depth) == Some(&&*key.0);
+            // Paths are few and sorted by their beginnings, so those that go on here stand together.
+            let first = self.paths.iter().position(|path| leads(&path)).unwrap_or(self.paths.len());
+            let here = &self.paths[first..];
+            let here = &here[..here.iter().take_while(leads).count()];
+            match here.iter().any(|path| path.len() == self.depth + 1) {
+                _ if here.is_empty() => drop(map.next_value::<IgnoredAny>()?),
+                true => drop(out.insert(key.0.into_owned(), map.next_value()?)),
+                false => {
+                    let below = map.next_value_seed(Excerpt { paths: here, depth: self.depth + 1 })?;
+                    out.insert(key.0.into_owned(), below);
+                }
+            }
+        }
+        Ok(Value::Object(out))
+    }
+}
+
+#[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
 /// Puts in what the stored form leaves out.
 pub fn stamp(object: &mut Object, api_version: &str, kind: &str, revision: u64) {
     let root = crate::object::as_map(object);
@@ -122,8 +258,6 @@ pub fn labels(value: &[u8]) -> BTreeMap<Cow<'_, str>, Cow<'_, str>> {
         #[serde(borrow, default)]
         labels: BTreeMap<Text<'a>, Text<'a>>,
     }
-    #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
     let root: Root<'_> = serde_json::from_slice(value).unwrap_or_default();
     root.metadata.labels.into_iter().map(|(k, v)| (k.0, v.0)).collect()
 }
@@ -179,6 +313,38 @@ mod tests {
         );
         object["metadata"]["managedFields"] = json!([{"manager": "own"}]);
         assert_eq!(stored(&object), object);
+    }
+
+    #[test]
+    fn managed_fields_are_told_apart_from_the_rest_and_put_back_unread() {
+        let object = json!({"apiVersion": "batch/v1", "kind": "Job", "spec": {"managedFields": 1},
+            "metadata": {"name": "a", "resourceVersion": "7", "managedFields": [{"manager": "m", "fieldsV1": {"f:a": {}}}]}});
+        let lean = thaw_lean(&resource(), &freeze(&object), 7).unwrap();
+        let mut without = object.clone();
+        let managed = without["metadata"].as_object_mut().unwrap().remove("managedFields").unwrap();
+        assert_eq!(lean.object, without);
+        let text = lean.managed_fields.unwrap();
+        assert_eq!(serde_json::from_str::<Value>(text.get()).unwrap(), managed);
+        let bytes = freeze_with(&lean.object, Some(text.get()));
+        assert_eq!(thaw(&resource(), &bytes, 7).unwrap(), object);
+        assert!(thaw_lean(&resource(), b"{\"metadata\":{}} x", 7).is_err());
+    }
+
+    #[test]
+    fn an_excerpt_has_what_the_paths_lead_to_and_nothing_else() {
+        let bytes = freeze(&json!({"metadata": {"name": "a", "labels": {"x": "y"}},
+            "spec": {"nodeName": "n", "containers": [{"name": "c"}], "deep": {"in": {"here": 1}, "not": 2}},
+            "status": {"podIPs": [{"ip": "1"}], "phase": "Running"}}));
+        let paths: [&[&str]; 5] = [
+            &["spec", "deep", "in"],
+            &["spec", "nodeName"],
+            &["spec", "gone"],
+            &["status", "podIPs"],
+            &["status", "x"],
+        ];
+        let expected =
+            json!({"spec": {"nodeName": "n", "deep": {"in": {"here": 1}}}, "status": {"podIPs": [{"ip": "1"}]}});
+        assert_eq!(excerpt(&bytes, &paths), expected);
     }
 
     #[test]

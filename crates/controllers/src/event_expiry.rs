@@ -78,7 +78,7 @@ pub(crate) fn start(
     metrics: &QueueMetrics,
 ) {
     let id = GroupResource::new("", "events");
-    let events: Store<Written> = watches.view(&id);
+    let events: Store<Written> = watches.whole_view(&id);
     let mut signals = watches.subscribe(move |resource| resource.id == id);
     let queue = WorkQueue::new("event_expiry", metrics);
     let expiry = Expiry { objects, clock, ttl, events, watches: watches.clone() };

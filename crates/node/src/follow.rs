@@ -3,15 +3,16 @@
 //! There is no resync and no timeout of our own: a watch that stays silent costs nothing, also in virtual time. After a gap the
 //! whole list is told again, so that its receiver can miss no deletion.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
-use futures::TryStreamExt;
-use futures::io::AsyncBufReadExt;
+use futures::io::{AsyncBufRead, AsyncBufReadExt};
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 const PAGE: u32 = 1000;
@@ -43,23 +44,26 @@ struct PageMeta {
 }
 
 #[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    what: &'a str,
+struct Seen<'a> {
     #[serde(borrow)]
-    object: &'a serde_json::value::RawValue,
-}
-
-#[derive(Deserialize)]
-struct Version {
-    metadata: VersionMeta,
+    metadata: SeenMeta<'a>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct VersionMeta {
-    #[serde(default)]
-    resource_version: String,
+struct SeenMeta<'a> {
+    #[serde(borrow, default)]
+    resource_version: Cow<'a, str>,
+    #[serde(borrow)]
+    managed_fields: Option<&'a RawValue>,
+}
+
+/// An object's text without its managed fields, which are half of it and of no interest here.
+fn without<'a>(text: &'a str, fields: Option<&'a RawValue>) -> Cow<'a, str> {
+    let Some(fields) = fields.map(RawValue::get) else { return Cow::Borrowed(text) };
+    // It is a part of the text.
+    let start = fields.as_ptr() as usize - text.as_ptr() as usize;
+    Cow::Owned([&text[..start], "null", &text[start + fields.len()..]].concat())
 }
 
 /// Follows the collection at `path` (`/api/v1/pods`) for ever.
@@ -141,21 +145,94 @@ async fn lines<T: DeserializeOwned>(
     let mut request = Request::new(path).watch(&params, version).map_err(kube::Error::BuildRequest)?;
     // kube-apiserver 1.37 compresses each event by itself, which kube's client does not undo.
     request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-    let mut lines = client.request_stream(request).await?.lines();
-    while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
-        let Ok(event) = serde_json::from_str::<Line>(&line) else { continue };
-        if event.what == "ERROR" {
-            return Err(kube::Error::Service(event.object.get().to_owned().into()));
-        }
-        if let Ok(seen) = serde_json::from_str::<Version>(event.object.get()) {
-            *version = seen.metadata.resource_version;
-        }
-        match (event.what, serde_json::from_str::<T>(event.object.get())) {
-            ("ADDED" | "MODIFIED", Ok(object)) => tell(Change::Applied(object)),
-            ("DELETED", Ok(object)) => tell(Change::Deleted(object)),
-            (_, Ok(_)) => {}
-            (_, Err(error)) => tracing::warn!(path, %error, "an object that cannot be read is left out"),
+    let mut lines = Lines::new(client.request_stream(request).await?);
+    while let Some(over) = lines.next(|line| hear(line, path, version, tell)).await.map_err(kube::Error::ReadEvents)? {
+        if let Some(error) = over {
+            return Err(error);
         }
     }
     Ok(())
+}
+
+/// Tells one event; returns the error that ends the watch, if it is one.
+fn hear<T: DeserializeOwned>(
+    line: &str,
+    path: &str,
+    version: &mut String,
+    tell: &mut impl FnMut(Change<T>),
+) -> Option<kube::Error> {
+    let (what, text) = split_line(line)?;
+    if what == "ERROR" {
+        return Some(kube::Error::Service(text.to_owned().into()));
+    }
+    let seen = serde_json::from_str::<Seen<'_>>(text).ok();
+    let lean = without(text, seen.as_ref().and_then(|seen| seen.metadata.managed_fields));
+    if let Some(seen) = seen {
+        *version = seen.metadata.resource_version.into_owned();
+    }
+    match (what, serde_json::from_str::<T>(&lean)) {
+        ("ADDED" | "MODIFIED", Ok(object)) => tell(Change::Applied(object)),
+        ("DELETED", Ok(object)) => tell(Change::Deleted(object)),
+        (_, Ok(_)) => {}
+        (_, Err(error)) => tracing::warn!(path, %error, "an object that cannot be read is left out"),
+    }
+    None
+}
+
+/// A line of a watch: what happened, and the object's text.
+fn split_line(line: &str) -> Option<(&str, &str)> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(rename = "type")]
+        what: &'a str,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    // As servers write it. Should more follow the object, then the rest is no object, and whoever reads it finds out.
+    let plain = || {
+        let (what, rest) = line.strip_prefix("{\"type\":\"")?.split_once("\",\"object\":")?;
+        let object = rest.strip_suffix('}').filter(|_| matches!(what, "ADDED" | "MODIFIED" | "DELETED"))?;
+        Some((what, object))
+    };
+    plain().or_else(|| serde_json::from_str::<Line<'_>>(line).ok().map(|line| (line.what, line.object.get())))
+}
+
+/// The lines of a stream, whole ones as they lie in it: events come many at a time, and none of them is copied.
+struct Lines<R> {
+    stream: R,
+    /// The beginning of a line whose end is still to come.
+    part: Vec<u8>,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    fn new(stream: R) -> Lines<R> {
+        Lines { stream, part: Vec::new() }
+    }
+
+    /// Calls `each` with the lines of the next piece, until it says that this is enough. `None` when there is no next piece.
+    async fn next<T>(&mut self, mut each: impl FnMut(&str) -> Option<T>) -> std::io::Result<Option<Option<T>>> {
+        let piece = self.stream.fill_buf().await?;
+        let (size, mut enough) = (piece.len(), None);
+        if piece.is_empty() {
+            return Ok(None);
+        }
+        match std::str::from_utf8(piece) {
+            Ok(mut text) if self.part.is_empty() => {
+                while let (None, Some(end)) = (&enough, text.find('\n')) {
+                    enough = each(&text[..end]);
+                    text = &text[end + 1..];
+                }
+                self.part.extend_from_slice(text.as_bytes());
+            }
+            _ => {
+                self.part.extend_from_slice(piece);
+                while let (None, Some(end)) = (&enough, self.part.iter().position(|byte| *byte == b'\n')) {
+                    let line: Vec<u8> = self.part.drain(..=end).collect();
+                    enough = each(&String::from_utf8_lossy(&line[..end]));
+                }
+            }
+        }
+        self.stream.consume_unpin(size);
+        Ok(Some(enough))
+    }
 }

@@ -13,10 +13,13 @@
 //! object. What admission and the server itself fill in (uid, generated labels) therefore belongs to nobody, and defaults
 //! belong to whoever created the object.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::apply::ApplyError;
@@ -87,9 +90,17 @@ pub(crate) struct Entry {
     /// Its fields, once [`Entry::read`]; empty before.
     pub set: Set,
     /// As it was stored, for as long as nothing in it has changed: most entries are only carried along.
-    pub stored: Option<Value>,
+    pub stored: Option<Stored>,
     /// The set is still to be read from `stored`, which this server has written itself.
     unread: bool,
+}
+
+/// The stored form of an entry.
+#[derive(Clone, Debug)]
+pub(crate) enum Stored {
+    Value(Value),
+    /// The text of its `fieldsV1`, which is all of an entry that is not kept beside it.
+    Fields(Box<RawValue>),
 }
 
 /// Sets the managed fields of an object about to be written.
@@ -126,7 +137,10 @@ pub fn update(at: At<'_>, old: &Value, new: &mut Value, manager: &Manager<'_>, r
 /// The managed fields of a new object for which the client sent none: what [`update`] would put into it, as JSON text. Most
 /// creations only ever write them to the store, and text is a fraction of the work.
 pub fn of_new(at: At<'_>, new: &Value, manager: &Manager<'_>, reset: &Set) -> Option<String> {
-    let entries = track(at, &Value::Null, new, Vec::new(), manager, reset).unwrap_or_default();
+    to_text(track(at, &Value::Null, new, Vec::new(), manager, reset).unwrap_or_default())
+}
+
+fn to_text(entries: Vec<Entry>) -> Option<String> {
     if entries.is_empty() {
         return None;
     }
@@ -137,6 +151,26 @@ pub fn of_new(at: At<'_>, new: &Value, manager: &Manager<'_>, reset: &Set) -> Op
     }
     out.push(']');
     Some(out)
+}
+
+/// As [`update`], for a change whose client said nothing about managed fields, and without making values of them: `live` is
+/// the text of the stored list, and neither `old` nor `new` contains it. Returns the text of the new list.
+pub fn update_text(
+    at: At<'_>,
+    old: &Value,
+    new: &Value,
+    live: Option<&str>,
+    manager: &Manager<'_>,
+    reset: &Set,
+) -> Option<String> {
+    let entries = live.map(decode_text).transpose().unwrap_or_default().unwrap_or_default();
+    if entries.is_empty() && !is_creation(old) {
+        return None;
+    }
+    match track(at, old, new, entries, manager, reset) {
+        Ok(entries) => to_text(entries),
+        Err(_) => live.map(str::to_owned),
+    }
 }
 
 /// Whether managed fields can be read; what is wrong with them otherwise. Admission may change them, and a result that
@@ -161,6 +195,16 @@ pub fn equal_ignoring_manager_times(old: &Value, new: &Value) -> bool {
             old.len() == new.len() && old.iter().zip(new).all(same_entry)
         })
     })
+}
+
+/// The same of two texts of managed fields.
+pub fn equal_texts_ignoring_times(old: Option<&str>, new: Option<&str>) -> bool {
+    let object = |text: Option<&str>| {
+        let fields = text.and_then(|text| serde_json::from_str::<Value>(text).ok());
+        let meta = fields.into_iter().map(|fields| ("managedFields".to_owned(), fields)).collect();
+        Value::Object(Map::from_iter([("metadata".to_owned(), Value::Object(meta))]))
+    };
+    old == new || equal_ignoring_manager_times(&object(old), &object(new))
 }
 
 fn same_but(
@@ -314,14 +358,23 @@ impl Entry {
 
     /// Whether a path of the set may be among the fields; a look into the stored form that is cheaper than reading it.
     fn may_have(&self, set: &Set) -> bool {
-        self.unread && self.stored.as_ref().and_then(|s| s.get("fieldsV1")).is_some_and(|f| set.may_be_in(f))
+        self.unread
+            && match &self.stored {
+                Some(Stored::Value(entry)) => entry.get("fieldsV1").is_some_and(|fields| set.may_be_in(fields)),
+                Some(Stored::Fields(fields)) => set.may_be_in_text(fields.get()),
+                None => false,
+            }
     }
 
     /// Reads the set if that was put off.
     fn read(&mut self) -> Result<(), String> {
         if std::mem::take(&mut self.unread) {
-            let fields = self.stored.as_ref().and_then(|s| s.get("fieldsV1")).unwrap_or(&Value::Null);
-            self.set = Set::from_fields_v1(fields).map_err(|e| format!("error decoding set: {e}"))?;
+            let set = match &self.stored {
+                Some(Stored::Value(entry)) => Set::from_fields_v1(entry.get("fieldsV1").unwrap_or(&Value::Null)),
+                Some(Stored::Fields(fields)) => Set::from_fields_v1_text(fields.get()),
+                None => Ok(Set::new()),
+            };
+            self.set = set.map_err(|e| format!("error decoding set: {e}"))?;
         }
         Ok(())
     }
@@ -391,13 +444,13 @@ impl Entry {
             subresource: text("subresource").to_owned(),
             time,
             set: Set::new(),
-            stored: Some(stored),
+            stored: Some(Stored::Value(stored)),
             unread: true,
         })
     }
 
     fn encode(self) -> Value {
-        if let Some(stored) = self.stored {
+        if let Some(Stored::Value(stored)) = self.stored {
             return stored;
         }
         let texts = self.texts().into_iter().filter(|(_, text)| !text.is_empty());
@@ -409,7 +462,10 @@ impl Entry {
     /// The same as text.
     fn write(&self, out: &mut String) {
         out.push_str("{\"fieldsV1\":");
-        self.set.write_json(out);
+        match &self.stored {
+            Some(Stored::Fields(fields)) => out.push_str(fields.get()),
+            _ => self.set.write_json(out),
+        }
         for (key, text) in self.texts().iter().filter(|(_, text)| !text.is_empty()) {
             out.push_str(",\"");
             out.push_str(key);
@@ -443,7 +499,9 @@ pub(crate) fn decode(managed: Value) -> Result<Vec<Entry>, String> {
     let mut entries = decode_lazily(managed)?;
     for (i, entry) in entries.iter_mut().enumerate() {
         entry.read().map_err(|e| format!("{e} in managed fields entry {i}"))?;
-        let same = entry.stored.as_ref().is_some_and(|s| s.get("fieldsV1") == Some(&entry.set.to_fields_v1()));
+        let is_same =
+            |s: &Stored| matches!(s, Stored::Value(v) if v.get("fieldsV1") == Some(&entry.set.to_fields_v1()));
+        let same = entry.stored.as_ref().is_some_and(is_same);
         entry.stored = entry.stored.take().filter(|_| same);
     }
     Ok(entries)
@@ -459,6 +517,55 @@ pub(crate) fn decode_lazily(managed: Value) -> Result<Vec<Entry>, String> {
     let mut entries: Vec<Entry> = Vec::with_capacity(stored.len());
     for (i, stored) in stored.into_iter().enumerate() {
         let entry = Entry::decode(stored, i)?;
+        match entries.iter_mut().find(|e| e.is_same(&entry)) {
+            Some(before) => *before = entry,
+            None => entries.push(entry),
+        }
+    }
+    Ok(entries)
+}
+
+/// As [`decode_lazily`], from the stored text.
+fn decode_text(managed: &str) -> Result<Vec<Entry>, String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Text<'a> {
+        #[serde(borrow, default)]
+        manager: Cow<'a, str>,
+        #[serde(borrow)]
+        operation: Cow<'a, str>,
+        #[serde(borrow)]
+        api_version: Cow<'a, str>,
+        #[serde(borrow, default)]
+        subresource: Cow<'a, str>,
+        #[serde(borrow, default)]
+        time: Option<Cow<'a, str>>,
+        #[serde(borrow, default)]
+        fields_type: Cow<'a, str>,
+        #[serde(borrow, rename = "fieldsV1")]
+        fields: Option<&'a RawValue>,
+    }
+    let texts: Vec<Text<'_>> = serde_json::from_str(managed).map_err(|e| e.to_string())?;
+    let mut entries: Vec<Entry> = Vec::with_capacity(texts.len() + 1);
+    for (i, text) in texts.into_iter().enumerate() {
+        if text.fields_type != "FieldsV1" {
+            return Err(format!("invalid fieldsType \"{}\" in managed fields entry {i}", text.fields_type));
+        }
+        let time = text.time.map(|t| t.parse()).transpose();
+        let entry = Entry {
+            manager: text.manager.into_owned(),
+            operation: match &*text.operation {
+                "Apply" => Operation::Apply,
+                "Update" => Operation::Update,
+                _ => return Err("operation must be `Apply` or `Update`".to_owned()),
+            },
+            api_version: text.api_version.into_owned(),
+            subresource: text.subresource.into_owned(),
+            time: time.map_err(|_| format!("invalid time in managed fields entry {i}"))?,
+            set: Set::new(),
+            stored: text.fields.map(|fields| Stored::Fields(fields.to_owned())),
+            unread: true,
+        };
         match entries.iter_mut().find(|e| e.is_same(&entry)) {
             Some(before) => *before = entry,
             None => entries.push(entry),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use usher_schema::codec::{self, Problem};
 use usher_schema::field::Errors;
 use usher_schema::graph::{At, Graph, TypeId};
+use usher_store::Entry;
 
 use super::scale::ScalePaths;
 use super::version::{Custom, Version};
@@ -16,7 +17,7 @@ use crate::registry::kind::{Column, Cx, Propagation, Resource};
 use crate::registry::served::{Part, Served};
 use crate::registry::{meta, names};
 use crate::status::{ApiError, Result};
-use crate::stored;
+use crate::stored::{self, Lean};
 
 /// One served version of a custom resource.
 pub struct CustomKind {
@@ -32,6 +33,20 @@ pub struct CustomKind {
 }
 
 impl CustomKind {
+    /// Read as what it was stored as, then told in this version: without the defaults that only this one has, as upstream
+    /// does it.
+    fn tell_in_this_version(&self, object: &mut Object, revision: u64) {
+        if self.is_current(revision) {
+            return;
+        }
+        let mut unknown = Vec::new();
+        let storage = self.storage_apart();
+        storage.unwrap_or(self.version()).admit(object, &mut unknown);
+        if storage.is_some() {
+            self.version().structural.prune(object, &mut unknown);
+        }
+    }
+
     /// All served versions of a compiled definition.
     pub fn all(custom: &Arc<Custom>, since: u64) -> Vec<CustomKind> {
         let served = custom.versions.iter().enumerate().filter(|(_, v)| v.served);
@@ -134,18 +149,16 @@ impl Served for CustomKind {
     }
 
     fn thaw_value(&self, value: &[u8], revision: u64) -> Result<Object, serde_json::Error> {
-        let mut object = crate::stored::thaw(&self.resource, value, revision)?;
-        if !self.is_current(revision) {
-            // Read as what it was stored as, then told in this version: without the defaults that only this one has, as
-            // upstream does it.
-            let mut unknown = Vec::new();
-            let storage = self.storage_apart();
-            storage.unwrap_or(self.version()).admit(&mut object, &mut unknown);
-            if storage.is_some() {
-                self.version().structural.prune(&mut object, &mut unknown);
-            }
-        }
+        let mut object = stored::thaw(&self.resource, value, revision)?;
+        self.tell_in_this_version(&mut object, revision);
         Ok(object)
+    }
+
+    fn thaw_lean(&self, entry: &Entry) -> Option<Result<Lean, serde_json::Error>> {
+        Some(stored::thaw_lean(&self.resource, &entry.value, entry.mod_revision).map(|mut lean| {
+            self.tell_in_this_version(&mut lean.object, entry.mod_revision);
+            lean
+        }))
     }
 
     fn default(&self, mut object: Object) -> Result<Object> {

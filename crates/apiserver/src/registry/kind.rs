@@ -115,6 +115,11 @@ pub trait Kind: Send + Sync + 'static {
     /// Defaults, also applied to what is read back from the store.
     fn default(&self, _object: &mut Self::Object) {}
 
+    /// Whether `default` may fill in something in the status.
+    fn defaults_status(&self) -> bool {
+        true
+    }
+
     /// Fills or clears what a client may not choose.
     fn prepare_create(&self, _cx: &Cx, _object: &mut Self::Object) {}
     fn prepare_update(&self, _cx: &Cx, _new: &mut Self::Object, _old: &Self::Object) {}
@@ -130,6 +135,15 @@ pub trait Kind: Send + Sync + 'static {
     /// Texts for `Warning` headers.
     fn warnings(&self, _new: &Self::Object, _old: Option<&Self::Object>) -> Vec<String> {
         Vec::new()
+    }
+
+    /// False for kinds that never warn, so that nothing is decoded to find that out.
+    fn warns(&self) -> bool {
+        true
+    }
+    /// Whether an update that leaves the spec as it was has nothing to warn of.
+    fn warns_of_spec(&self) -> bool {
+        false
     }
 
     /// Names are DNS subdomains unless a kind says otherwise: appends the problems with `name` in upstream's words.
@@ -153,6 +167,11 @@ pub trait Kind: Send + Sync + 'static {
     /// ...and this object's value for one of them (work on JSON: this runs for every event of a watch with a selector).
     fn select(&self, _object: &Value, _field: &str) -> String {
         String::new()
+    }
+
+    /// What [`Kind::select`] looks at, sorted, so that nothing else has to be decoded; nothing here means everything.
+    fn selected_paths(&self) -> &'static [&'static [&'static str]] {
+        &[]
     }
 
     /// What `DELETE` without a propagation policy does.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use usher_schema::codec::{self, Problem};
 use usher_schema::field::{Errors, Path};
@@ -13,7 +14,7 @@ use super::meta;
 use crate::crd::scale::ScalePaths;
 use crate::object::{self, Object};
 use crate::status::{ApiError, Result};
-use crate::stored;
+use crate::stored::{self, Lean};
 
 /// Which part of an object a write is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +91,21 @@ pub trait Served: Send + Sync {
         self.thaw_value(&entry.value, entry.mod_revision)
     }
 
+    /// The object with its managed fields left as text; `None` for kinds that are not stored as they are.
+    fn thaw_lean(&self, entry: &Entry) -> Option<Result<Lean, serde_json::Error>> {
+        let _ = entry;
+        None
+    }
+    /// As much of a stored object as [`Served::select`] looks at.
+    fn thaw_selectable(&self, entry: &Entry) -> Object {
+        self.thaw(entry).unwrap_or(Value::Null)
+    }
+    /// Makes what a patch has made of `old` look as this kind writes it, defaults included.
+    fn settle(&self, part: Part, patched: Object, old: &Object) -> Result<Object> {
+        let _ = (part, old);
+        self.default(patched)
+    }
+
     /// What clients of a deprecated version are told, whatever they do.
     fn deprecation(&self) -> Option<&str> {
         None
@@ -148,6 +164,17 @@ impl<K: Kind> Typed<K> {
 
     fn typed(&self, object: Object) -> Result<K::Object> {
         serde_json::from_value(object).map_err(|e| {
+            let r = &self.resource;
+            ApiError::bad_request(format!(
+                "{} in version {:?} cannot be handled as a {}: {e}",
+                r.kind, r.version, r.kind
+            ))
+        })
+    }
+
+    /// The same of an object that is still needed.
+    fn typed_copy(&self, object: &Object) -> Result<K::Object> {
+        K::Object::deserialize(object).map_err(|e| {
             let r = &self.resource;
             ApiError::bad_request(format!(
                 "{} in version {:?} cannot be handled as a {}: {e}",
@@ -220,6 +247,28 @@ impl<K: Kind> Served for Typed<K> {
         })
     }
 
+    fn thaw_lean(&self, entry: &Entry) -> Option<Result<Lean, serde_json::Error>> {
+        let as_is = self.kind.stored_as().is_none();
+        as_is.then(|| stored::thaw_lean(&self.resource, &entry.value, entry.mod_revision))
+    }
+
+    fn thaw_selectable(&self, entry: &Entry) -> Object {
+        match self.kind.selected_paths() {
+            [] => self.thaw(entry).unwrap_or(Value::Null),
+            paths => stored::excerpt(&entry.value, paths),
+        }
+    }
+
+    /// Defaults fill in what a client left out of a spec, and what is stored has them: where nothing but the status, or who
+    /// holds on to the object, has changed, there is nothing to fill in.
+    fn settle(&self, part: Part, mut patched: Object, old: &Object) -> Result<Object> {
+        if (part == Part::Status && !self.kind.defaults_status()) || is_content_kept(&patched, old) {
+            codec::encode(self.schema, &mut patched);
+            return Ok(patched);
+        }
+        self.default(patched)
+    }
+
     fn default(&self, object: Object) -> Result<Object> {
         let mut typed = self.typed(object)?;
         self.kind.default(&mut typed);
@@ -269,7 +318,7 @@ impl<K: Kind> Served for Typed<K> {
         check_finalizers(&new, &mut errors);
         let name = object::name(&new).to_owned();
         let mut typed = self.typed(new)?;
-        let old_typed = self.typed(old.clone())?;
+        let old_typed = self.typed_copy(old)?;
         if part == Part::Main {
             self.kind.default(&mut typed);
             self.kind.prepare_update(cx, &mut typed, &old_typed);
@@ -285,8 +334,12 @@ impl<K: Kind> Served for Typed<K> {
     }
 
     fn warnings(&self, new: &Object, old: Option<&Object>) -> Vec<String> {
-        let Ok(new) = self.typed(new.clone()) else { return Vec::new() };
-        let old = old.and_then(|o| self.typed(o.clone()).ok());
+        if !self.kind.warns() || self.kind.warns_of_spec() && old.is_some_and(|old| old.get("spec") == new.get("spec"))
+        {
+            return Vec::new();
+        }
+        let Ok(new) = self.typed_copy(new) else { return Vec::new() };
+        let old = old.and_then(|o| self.typed_copy(o).ok());
         self.kind.warnings(&new, old.as_ref())
     }
 
@@ -295,7 +348,7 @@ impl<K: Kind> Served for Typed<K> {
     }
 
     fn cells(&self, object: &Object, now: Timestamp) -> Vec<Value> {
-        match self.typed(object.clone()) {
+        match self.typed_copy(object) {
             Ok(typed) => self.kind.cells(&typed, object.get("metadata").unwrap_or(&Value::Null), now),
             Err(_) => vec![object::name(object).into()],
         }
@@ -361,12 +414,31 @@ pub fn keep_other_part(part: Part, new: &mut Object, old: &Object, has_status: b
         },
         Part::Main => {}
         Part::Status => {
-            new.retain(|key, _| matches!(key.as_str(), "metadata" | "status"));
-            for (key, value) in old.iter().filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status")) {
-                new.insert(key.clone(), value.clone());
+            let is_own = |key: &str| matches!(key, "metadata" | "status");
+            new.retain(|key, _| is_own(key) || old.contains_key(key));
+            for (key, value) in old.iter().filter(|(key, _)| !is_own(key)) {
+                // Mostly sent back as it was.
+                if new.get(key) != Some(value) {
+                    new.insert(key.clone(), value.clone());
+                }
             }
         }
     }
+}
+
+/// The members of an object but for its type, its metadata and `others`.
+fn content<'a>(object: &'a Object, others: &'a [&str]) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    let left_out = |key: &str| matches!(key, "metadata" | "apiVersion" | "kind") || others.contains(&key);
+    object.as_object().into_iter().flatten().filter(move |(key, _)| !left_out(key))
+}
+
+/// Whether an object differs from `old` in nothing but who owns it and who waits for its deletion.
+fn is_content_kept(new: &Object, old: &Object) -> bool {
+    fn meta(object: &Object) -> impl Iterator<Item = (&String, &Value)> {
+        let free = |key: &str| matches!(key, "finalizers" | "ownerReferences" | "resourceVersion" | "managedFields");
+        object.get("metadata").and_then(Value::as_object).into_iter().flatten().filter(move |(key, _)| !free(key))
+    }
+    content(new, &[]).eq(content(old, &[])) && meta(new).eq(meta(old))
 }
 
 /// `metadata.generation` rises by one when anything but metadata and status changed, and is otherwise as it was.
@@ -376,15 +448,8 @@ pub fn count_generation(new: &mut Object, old: &Object, counted: bool) {
         return;
     }
     let changed = {
-        let content = |o: &Object| -> Vec<(String, Value)> {
-            o.as_object()
-                .into_iter()
-                .flatten()
-                .filter(|(k, _)| !matches!(k.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
-                .map(|(k, v)| (k.clone(), v.clone()))
-                .collect()
-        };
-        content(new) != content(old)
+        let (new, old) = (content(new, &["status"]), content(old, &["status"]));
+        !new.eq(old)
     };
     let generation = object::generation(old) + i64::from(changed);
     object::meta_mut(new).insert("generation".to_owned(), generation.into());

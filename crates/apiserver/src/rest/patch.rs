@@ -6,7 +6,7 @@ use usher_schema::field::{Errors, Path};
 use usher_schema::{apply, managed, strategic};
 
 use super::decode::{check_type_meta, json_type, parse_json, parse_yaml, yaml_errors};
-use super::write::{Fields, kind_reset, part_name};
+use super::write::{Edited, Fields, kind_reset, part_name, with_managed_fields};
 use super::{Answer, Target};
 use crate::negotiate::{PatchForm, patch_form};
 use crate::object::{self, Object};
@@ -40,21 +40,34 @@ impl Server {
         let edit = Edit::new(form, patch)?;
         let manager = self.manager(target, &options.field_manager, part_name(part));
         let mut unknown: Vec<String> = Vec::new();
+        let carried = self.carried(&manager, edit.mentions_managed_fields(), options.dry_run);
+        let reset = kind_reset(target, part);
         let outcome = self
-            .change(target, &target.ask.info.name, part, options.dry_run, &mut warnings, |old| {
+            .change_with(target, &target.ask.info.name, part, options.dry_run, carried, &mut warnings, |old, live| {
                 unknown.clone_from(&problems);
                 let mut new = edit.on(kind.schema(), old.clone())?;
-                check_type_meta(kind, &new).map_err(|e| patch_invalid(&new, bare(kind, &e.message)))?;
-                let found = kind.decode(&mut new).map_err(|e| patch_invalid(&new, bare(kind, &e.message)))?;
+                let invalid = |new: &Object, why: &str| match live {
+                    Some(live) => patch_invalid(&with_managed_fields(new.clone(), live), why),
+                    None => patch_invalid(new, why),
+                };
+                check_type_meta(kind, &new).map_err(|e| invalid(&new, bare(kind, &e.message)))?;
+                let found = decode_changed(kind, &mut new, old).map_err(|e| invalid(&new, bare(kind, &e.message)))?;
                 unknown.extend(found.iter().map(ToString::to_string));
                 if !unknown.is_empty() && options.field_validation == FieldValidation::Strict {
                     let why = format!("strict decoding error: {}", unknown.join(", "));
-                    return Err(invalid_because(edit.shown(kind.schema(), old), &why));
+                    let whole = live.map(|live| with_managed_fields(old.clone(), live));
+                    return Err(invalid_because(edit.shown(kind.schema(), whole.as_ref().unwrap_or(old)), &why));
                 }
                 check_identity(target, &mut new)?;
-                let mut new = kind.default(new)?;
-                managed::update(kind.schema(), old, &mut new, &manager.borrow(), &kind_reset(target, part));
-                Ok(new)
+                let mut new = kind.settle(part, new, old)?;
+                let managed_fields = match live {
+                    Some(_) => managed::update_text(kind.schema(), old, &new, live, &manager.borrow(), &reset),
+                    None => {
+                        managed::update(kind.schema(), old, &mut new, &manager.borrow(), &reset);
+                        None
+                    }
+                };
+                Ok(Edited { new, managed_fields })
             })
             .await?;
         if options.field_validation == FieldValidation::Warn {
@@ -177,6 +190,17 @@ impl Edit {
         }
     }
 
+    /// Whether the managed fields have to be there for this patch. An operation may be about them without a word.
+    fn mentions_managed_fields(&self) -> bool {
+        match self {
+            Edit::Json(_) => true,
+            Edit::Merge(patch) | Edit::Strategic(patch) => match patch.get("metadata") {
+                Some(Value::Object(meta)) => meta.keys().any(|key| key.contains("managedFields")),
+                other => other.is_some(),
+            },
+        }
+    }
+
     fn on(&self, schema: usher_schema::graph::At<'_>, mut object: Object) -> Result<Object> {
         match self {
             Edit::Json(patch) => apply_operations(&mut object, patch)?,
@@ -225,6 +249,21 @@ fn go_value(value: &Value) -> String {
         }
         other => other.to_string(),
     }
+}
+
+/// Decodes what a patch has changed: the rest came out of the store and is decoded. Returns what was unknown in it.
+fn decode_changed(kind: &dyn Served, new: &mut Object, old: &Object) -> Result<Vec<Problem>> {
+    let mut kept = Vec::new();
+    if let (Value::Object(new), Value::Object(old), false) = (&mut *new, old, kind.is_custom()) {
+        for (key, value) in old.iter().filter(|(key, _)| matches!(key.as_str(), "spec" | "status")) {
+            if new.get(key) == Some(value) {
+                kept.extend(new.remove_entry(key));
+            }
+        }
+    }
+    let found = kind.decode(new);
+    object::as_map(new).extend(kept);
+    found
 }
 
 fn wrong_type(patch: &Value, wanted: &str) -> ApiError {

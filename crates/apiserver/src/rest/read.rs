@@ -384,7 +384,7 @@ pub fn matches(kind: &dyn Served, entry: &Entry, labels: &LabelSelector, fields:
             "metadata.name" => name.to_owned(),
             "metadata.namespace" => namespace.to_owned(),
             field => {
-                let object = parsed.get_or_insert_with(|| kind.thaw(entry).unwrap_or(Value::Null));
+                let object = parsed.get_or_insert_with(|| kind.thaw_selectable(entry));
                 kind.select(object, field)
             }
         };

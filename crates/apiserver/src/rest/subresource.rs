@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::write::Outcome;
+use super::write::{Carried, Outcome};
 use super::{Answer, Target};
 use crate::admission::{Operation, Review};
 use crate::body::Body;
@@ -11,6 +11,7 @@ use crate::registry::served::Part;
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
+use crate::stored::Lean;
 
 impl Server {
     pub(super) async fn subresource(&self, target: &Target<'_>, name: &str) -> Result<Answer> {
@@ -245,14 +246,22 @@ impl Server {
             let Some(entry) = self.store().get(&kind.collection(), &key) else {
                 return Err(target.not_found(name));
             };
-            let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
+            let carried = if dry_run { Carried::Within } else { Carried::Beside };
+            let Lean { object: old, managed_fields } = super::write::thaw(kind, &entry, carried)?;
+            let managed_fields = managed_fields.as_deref().map(serde_json::value::RawValue::get);
             let mut new = edit(&old)?;
             usher_schema::codec::encode(kind.schema(), &mut new);
             if dry_run {
                 return Ok(Outcome::Tried(new));
             }
             let removed = super::write::is_finished(kind, &new, &old, self.clock().now());
-            let op = if removed { usher_store::Op::Delete } else { usher_store::Op::Put(kind.freeze(&new, None)) };
+            let op = match removed {
+                true => usher_store::Op::Delete,
+                false => usher_store::Op::Put(kind.freeze(&new, managed_fields)),
+            };
+            if let Some(fields) = managed_fields.filter(|_| removed) {
+                new = super::write::with_managed_fields(new, fields);
+            }
             let expect = usher_store::Expect::Revision(entry.mod_revision);
             match self.store().write(&kind.collection(), &key, op, expect).await {
                 Ok(written) => {

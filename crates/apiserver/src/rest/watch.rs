@@ -74,6 +74,7 @@ impl Server {
             initial: initial.into_iter(),
             end_of_initial,
             watch,
+            waiting: Vec::new().into_iter(),
             columns_sent: false,
             sent: {
                 let resource = target.kind.resource();
@@ -168,6 +169,8 @@ struct Lines {
     /// The bookmark that ends the initial events, if one was asked for.
     end_of_initial: Option<u64>,
     watch: Watch,
+    /// Events from the store that are still to be sent.
+    waiting: std::vec::IntoIter<Arc<Event>>,
     columns_sent: bool,
     /// Events sent, of all watches of this kind.
     sent: Counter,
@@ -193,6 +196,9 @@ impl Lines {
         if !first.is_empty() {
             return Some(first.into());
         }
+        if let Some(piece) = self.waiting_piece() {
+            return Some(piece);
+        }
         if let Some(until) = self.rest_until.take() {
             tokio::select! {
                 biased;
@@ -205,11 +211,9 @@ impl Lines {
                 biased;
                 batch = self.watch.next() => match batch {
                     Ok(batch) => {
-                        let piece = self.events_piece(&batch.events);
-                        if !piece.is_empty() {
-                            let rest = self.crowd.as_ref().and_then(Member::rest);
-                            self.rest_until = rest.map(|rest| Instant::now() + rest);
-                            return Some(piece.into());
+                        self.waiting = batch.events.into_iter();
+                        if let Some(piece) = self.waiting_piece() {
+                            return Some(piece);
                         }
                     }
                     Err(WatchEnd::Expired { cursor, dropped }) => {
@@ -230,6 +234,19 @@ impl Lines {
         }
     }
 
+    /// The next piece of the events that were taken from the store; after the last of them comes the rest.
+    fn waiting_piece(&mut self) -> Option<Bytes> {
+        while !self.waiting.as_slice().is_empty() {
+            let piece = self.events_piece();
+            if !piece.is_empty() {
+                let rest = self.crowd.as_ref().and_then(Member::rest);
+                self.rest_until = rest.map(|rest| Instant::now() + rest);
+                return Some(piece.into());
+            }
+        }
+        None
+    }
+
     fn initial_piece(&mut self) -> Vec<u8> {
         let mut out = Vec::new();
         while out.len() < PIECE_BYTES {
@@ -246,11 +263,19 @@ impl Lines {
         out
     }
 
-    fn events_piece(&mut self, events: &[Arc<Event>]) -> Vec<u8> {
+    /// As many of the waiting events as go into one piece.
+    fn events_piece(&mut self) -> Vec<u8> {
+        let everything = self.options.labels.is_everything() && self.options.fields.is_everything();
         let mut out = Vec::new();
-        for event in events {
+        if everything {
+            // Made as large as it will be: a piece that grows is copied again and again.
+            let size: usize = self.waiting.as_slice().iter().map(|event| event.entry.value.len() + 256).sum();
+            out.reserve(size.min(PIECE_BYTES));
+        }
+        while out.len() < PIECE_BYTES
+            && let Some(event) = self.waiting.next()
+        {
             let chosen = |entry: &Entry| matches(self.kind.as_ref(), entry, &self.options.labels, &self.options.fields);
-            let everything = self.options.labels.is_everything() && self.options.fields.is_everything();
             let before = event.prev.as_ref().filter(|prev| everything || chosen(prev));
             let after = event.kind == EventKind::Put && (everything || chosen(&event.entry));
             match (before, after) {

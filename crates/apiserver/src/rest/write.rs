@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use usher_schema::managed;
 use usher_store::{Entry, Expect, Op, WriteError};
 
@@ -16,6 +17,7 @@ use crate::registry::served::{Part, Served};
 use crate::request::WriteOptions;
 use crate::server::Server;
 use crate::status::{ApiError, Result};
+use crate::stored::Lean;
 
 /// What a change of a stored object comes to.
 pub(super) enum Outcome {
@@ -32,6 +34,21 @@ pub(super) enum Outcome {
 pub(super) enum Fields {
     Tracked,
     Kept,
+}
+
+/// Where a change finds an object's managed fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Carried {
+    Within,
+    /// Apart, as text, for kinds that can.
+    Beside,
+}
+
+/// What became of an object by an edit.
+pub(super) struct Edited {
+    pub new: Object,
+    /// Their text, where they are not within the object.
+    pub managed_fields: Option<String>,
 }
 
 /// How often a change is worked out anew when others write the same object in between.
@@ -199,6 +216,22 @@ impl Server {
         warnings: &mut Vec<String>,
         mut edit: impl FnMut(&Object) -> Result<Object>,
     ) -> Result<Outcome> {
+        let edit = |old: &Object, _: Option<&str>| Ok(Edited { new: edit(old)?, managed_fields: None });
+        self.change_with(target, name, part, dry_run, Carried::Within, warnings, edit).await
+    }
+
+    /// As [`Server::change`]. With managed fields [`Carried::Beside`] the object, `edit` gets their text and returns the new one.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) async fn change_with(
+        &self,
+        target: &Target<'_>,
+        name: &str,
+        part: Part,
+        dry_run: bool,
+        carried: Carried,
+        warnings: &mut Vec<String>,
+        mut edit: impl FnMut(&Object, Option<&str>) -> Result<Edited>,
+    ) -> Result<Outcome> {
         let kind = target.kind.as_ref();
         let resource = kind.resource();
         let key = target.key(name);
@@ -206,8 +239,9 @@ impl Server {
             let Some(entry) = self.store().get(&kind.collection(), &key) else {
                 return Err(target.not_found(name));
             };
-            let old = kind.thaw(&entry).map_err(|e| ApiError::internal(e.to_string()))?;
-            let mut new = edit(&old)?;
+            let Lean { object: old, managed_fields: live } = thaw(kind, &entry, carried)?;
+            let live = live.as_deref().map(RawValue::get);
+            let Edited { mut new, managed_fields } = edit(&old, live)?;
             self.check_preconditions(target, name, &mut new, &old)?;
             self.keep_identity(&mut new, &old);
             object::meta_mut(&mut new).insert("resourceVersion".to_owned(), entry.mod_revision.to_string().into());
@@ -216,9 +250,14 @@ impl Server {
             let new = self.admit_update(&review, new, &old, &mut said).await?;
             let new = kind.update(&self.cx(target), part, new, &old)?;
             self.check_escalation(target, &new, Some(&old))?;
-            said.extend(kind.warnings(&new, Some(&old)));
+            // As upstream: what is written about a built-in kind's status is nothing to warn of.
+            if part == Part::Main || kind.is_custom() {
+                said.extend(kind.warnings(&new, Some(&old)));
+            }
             self.validate_update(&review, &new, &old, &mut said).await?;
-            if managed::equal_ignoring_manager_times(&old, &new) {
+            if managed::equal_ignoring_manager_times(&old, &new)
+                && managed::equal_texts_ignoring_times(live, managed_fields.as_deref())
+            {
                 warnings.extend(said);
                 return Ok(if dry_run { Outcome::Tried(old) } else { Outcome::Stored(entry) });
             }
@@ -227,10 +266,13 @@ impl Server {
                 warnings.extend(said);
                 return Ok(Outcome::Tried(new));
             }
-            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new, None)) };
+            let op = if removed { Op::Delete } else { Op::Put(kind.freeze(&new, managed_fields.as_deref())) };
             // While it waits for the disk, a change holds no more than it needs after.
             drop(old);
-            let gone = removed.then_some(new);
+            let gone = removed.then(|| match &managed_fields {
+                Some(fields) => with_managed_fields(new, fields),
+                None => new,
+            });
             match self.store().write(&kind.collection(), &key, op, Expect::Revision(entry.mod_revision)).await {
                 Ok(written) => {
                     warnings.extend(said);
@@ -242,6 +284,13 @@ impl Server {
             }
         }
         Err(ApiError::modified(resource, name))
+    }
+
+    /// Where a patch may have the managed fields: beside the object if it does not mention them and nobody else looks.
+    pub(super) fn carried(&self, manager: &ManagerOf, mentioned: bool, dry_run: bool) -> Carried {
+        let plain = |b: u8| b.is_ascii_graphic() || b == b' ';
+        let is_valid = manager.name.len() <= 128 && manager.name.bytes().all(plain);
+        if is_valid && !mentioned && !dry_run && self.webhooks().is_empty() { Carried::Beside } else { Carried::Within }
     }
 
     /// A body may insist on the version or the identity it was made from.
@@ -368,6 +417,23 @@ impl Server {
             WriteError::Closed => ApiError::unavailable("the server is shutting down"),
         }
     }
+}
+
+/// An object together with managed fields that were kept beside it.
+pub(super) fn with_managed_fields(mut object: Object, text: &str) -> Object {
+    if let Ok(fields) = serde_json::from_str(text) {
+        object::meta_mut(&mut object).insert("managedFields".to_owned(), fields);
+    }
+    object
+}
+
+pub(super) fn thaw(kind: &dyn Served, entry: &Entry, carried: Carried) -> Result<Lean> {
+    let lean = match carried {
+        Carried::Beside => kind.thaw_lean(entry),
+        Carried::Within => None,
+    };
+    lean.unwrap_or_else(|| kind.thaw(entry).map(|object| Lean { object, managed_fields: None }))
+        .map_err(|e| ApiError::internal(e.to_string()))
 }
 
 /// An owned [`managed::Manager`].

@@ -100,7 +100,11 @@ impl Listener {
                 if tracked && !alive && meta.being_deleted() {
                     self.orphans.add_after(key, ORPHAN_DELAY);
                 }
-                self.jobs.add_after(job, self.batch);
+                // What has ended is to be seen in the status before more is begun.
+                match known.ended_and_tracked {
+                    true => self.jobs.add_urgent_after(job, self.batch),
+                    false => self.jobs.add_after(job, self.batch),
+                }
             }
             None if meta.owner_references.iter().any(is_controller) => {}
             None => {

@@ -44,7 +44,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { workers: 16, batch: Duration::from_millis(10), policy: Policy::default() }
+        Options { workers: 8, batch: Duration::from_millis(10), policy: Policy::default() }
     }
 }
 

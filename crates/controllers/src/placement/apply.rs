@@ -24,7 +24,7 @@ use crate::runtime::{GroupResource, Key, QueueMetrics, Recorder, Resource, Signa
 use crate::runtime::{WorkQueue, objects};
 
 /// Writes under way at a time; concurrent writes share a commit of the store.
-const WRITERS: usize = 64;
+const WRITERS: usize = 24;
 /// Decisions between two looks at the news.
 const BATCH: usize = 256;
 const KINDS: [&str; 3] = ["namespaces", "nodes", "pods"];

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams};
+use kube::core::Request;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -21,10 +22,10 @@ use super::Tasks;
 use super::objects::is_not_found;
 pub use correlate::{Correlator, Note, Severity, Write};
 
-/// Objects are spread over this many writers, so that a burst is not written one event at a time.
-const WRITERS: usize = 8;
+/// Objects are spread over this many writers: a burst is not written one event at a time, and does not crowd out what it is about.
+const WRITERS: usize = 2;
 /// Notes a writer may have before it; more are dropped, as client-go drops them.
-const BACKLOG: usize = 4096;
+const BACKLOG: usize = 16_384;
 
 /// Records events in the name of one component. Clones record alike.
 #[derive(Clone)]
@@ -83,7 +84,9 @@ async fn put(client: &Client, component: &str, write: &Write, now: Timestamp) ->
             other => return other.map(drop),
         }
     }
-    events.create(&Default::default(), &event(component, write, namespace, now)).await.map(drop)
+    let body = serde_json::to_vec(&event(component, write, namespace, now)).map_err(kube::Error::SerdeError)?;
+    let request = Request::new(events.resource_url()).create(&Default::default(), body);
+    client.request_text(request.map_err(kube::Error::BuildRequest)?).await.map(drop)
 }
 
 fn event(component: &str, write: &Write, namespace: &str, now: Timestamp) -> Event {

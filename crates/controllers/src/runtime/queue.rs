@@ -20,6 +20,8 @@ use super::metrics::{OneQueue, QueueMetrics};
 pub const RETRY_FIRST: Duration = Duration::from_millis(5);
 /// client-go's cap for a single item.
 pub const RETRY_CAP: Duration = Duration::from_secs(1000);
+/// So many urgent keys may go before one that is not.
+const URGENT_IN_A_ROW: usize = 8;
 
 /// What the work on a key came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +49,16 @@ struct Shared<K> {
 }
 
 struct State<K> {
+    /// A key in one of the two lines is to be taken if it is dirty and nobody works on it; it may stand in both.
     ready: VecDeque<K>,
-    /// Keys that somebody must still look at: in `ready`, or being worked on and added meanwhile.
+    first: VecDeque<K>,
+    /// Keys that go to the line `first` when their time comes.
+    urgent: BTreeSet<K>,
+    /// How many were taken from `first` since one was from `ready`.
+    in_a_row: usize,
+    /// Keys that wait in a line.
+    waiting: usize,
+    /// Keys that somebody must still look at: in a line, or being worked on and added meanwhile.
     dirty: BTreeSet<K>,
     working: BTreeSet<K>,
     /// By due time, then in the order they were added.
@@ -66,6 +76,10 @@ impl<K: Ord + Clone> WorkQueue<K> {
     pub fn with_retry_cap(name: &str, metrics: &QueueMetrics, retry_cap: Duration) -> Self {
         let state = State {
             ready: VecDeque::new(),
+            first: VecDeque::new(),
+            urgent: BTreeSet::new(),
+            in_a_row: 0,
+            waiting: 0,
             dirty: BTreeSet::new(),
             working: BTreeSet::new(),
             delayed: BTreeMap::new(),
@@ -101,10 +115,24 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
         state.sequence += 1;
         let slot = (at, state.sequence);
+        let is_next = state.delayed.first_key_value().is_none_or(|(next, _)| slot < *next);
         state.delayed.insert(slot, key.clone());
         state.due.insert(key, slot);
         drop(state);
-        self.0.changed.notify_waiters();
+        if is_next {
+            self.0.changed.notify_one();
+        }
+    }
+
+    /// As [`WorkQueue::add_after`], and when the delay has passed the key goes before those that are not urgent.
+    pub fn add_urgent_after(&self, key: K, delay: Duration) {
+        {
+            let mut state = self.0.state.lock();
+            if state.urgent.insert(key.clone()) && state.dirty.contains(&key) && !state.working.contains(&key) {
+                state.first.push_back(key.clone());
+            }
+        }
+        self.add_after(key, delay);
     }
 
     /// Adds `key` after a wait that doubles with each call until [`WorkQueue::forget`].
@@ -133,10 +161,12 @@ impl<K: Ord + Clone> WorkQueue<K> {
             let next_due = {
                 let mut state = self.0.state.lock();
                 self.ripen(&mut state, Instant::now());
-                if let Some(key) = state.ready.pop_front() {
-                    state.dirty.remove(&key);
-                    state.working.insert(key.clone());
-                    self.0.metrics.depth.set(state.ready.len() as i64);
+                if let Some(key) = state.pop() {
+                    self.0.metrics.depth.set(state.waiting as i64);
+                    if state.waiting > 0 || !state.delayed.is_empty() {
+                        // Somebody else takes the next one, or sees to the timer.
+                        self.0.changed.notify_one();
+                    }
                     return key;
                 }
                 state.delayed.keys().next().map(|&(at, _)| at)
@@ -156,13 +186,13 @@ impl<K: Ord + Clone> WorkQueue<K> {
         let mut state = self.0.state.lock();
         state.working.remove(key);
         if state.dirty.contains(key) {
-            state.ready.push_back(key.clone());
+            state.line_up(key.clone());
             self.announce(&state);
         }
     }
 
     pub fn len(&self) -> usize {
-        self.0.state.lock().ready.len()
+        self.0.state.lock().waiting
     }
 
     pub fn is_empty(&self) -> bool {
@@ -186,14 +216,38 @@ impl<K: Ord + Clone> WorkQueue<K> {
         }
         self.0.metrics.adds.inc();
         if !state.working.contains(&key) {
-            state.ready.push_back(key);
+            state.line_up(key);
             self.announce(state);
         }
     }
 
     fn announce(&self, state: &State<K>) {
-        self.0.metrics.depth.set(state.ready.len() as i64);
-        self.0.changed.notify_waiters();
+        self.0.metrics.depth.set(state.waiting as i64);
+        self.0.changed.notify_one();
+    }
+}
+
+impl<K: Ord + Clone> State<K> {
+    fn line_up(&mut self, key: K) {
+        self.waiting += 1;
+        if self.urgent.contains(&key) { self.first.push_back(key) } else { self.ready.push_back(key) }
+    }
+
+    /// The next key, now worked on. The urgent go first, but not without end.
+    fn pop(&mut self) -> Option<K> {
+        loop {
+            let urgent = !self.first.is_empty() && (self.in_a_row < URGENT_IN_A_ROW || self.ready.is_empty());
+            let key = if urgent { self.first.pop_front() } else { self.ready.pop_front() }?;
+            if !self.dirty.contains(&key) || self.working.contains(&key) {
+                continue; // it stood in the other line as well
+            }
+            self.in_a_row = if urgent { self.in_a_row + 1 } else { 0 };
+            self.waiting -= 1;
+            self.dirty.remove(&key);
+            self.urgent.remove(&key);
+            self.working.insert(key.clone());
+            return Some(key);
+        }
     }
 }
 
@@ -254,6 +308,32 @@ mod tests {
         }
         assert_eq!((q.get().await, q.get().await), ("a", "b"));
         assert!(q.get().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn urgent_keys_go_first_once_each_and_leave_room_for_others() {
+        let q = WorkQueue::new("test", &QueueMetrics::default());
+        (0..3).for_each(|n| q.add(n));
+        q.add_urgent_after(2, Duration::ZERO);
+        (100..100 + URGENT_IN_A_ROW).for_each(|n| q.add_urgent_after(n, Duration::ZERO));
+        assert_eq!(q.len(), 3 + URGENT_IN_A_ROW);
+        let mut order = vec![];
+        while let Some(key) = q.get().now_or_never() {
+            order.push(key);
+        }
+        let urgent: Vec<usize> = [2].into_iter().chain(100..100 + URGENT_IN_A_ROW).collect();
+        let (row, rest) = urgent.split_at(URGENT_IN_A_ROW);
+        assert_eq!(order, [row, &[0], rest, &[1]].concat());
+        assert_eq!(q.len(), 0);
+        // Urgent once is not urgent for ever, and never with two workers.
+        q.add_urgent_after(2, Duration::ZERO);
+        assert!(q.get().now_or_never().is_none(), "two workers on one key");
+        order.iter().for_each(|key| q.done(key));
+        (0..3).for_each(|n| q.add(n));
+        assert_eq!((q.get().await, q.get().await), (2, 0));
+        q.done(&2);
+        q.add(2);
+        assert_eq!((q.get().await, q.get().await), (1, 2));
     }
 
     #[tokio::test]

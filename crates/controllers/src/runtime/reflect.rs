@@ -6,8 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::TryStreamExt;
-use futures::io::AsyncBufReadExt;
+use futures::io::{AsyncBufRead, AsyncBufReadExt};
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
@@ -19,7 +18,7 @@ use super::catalog::Resource;
 use super::meta::{Key, Meta, Partial};
 use super::objects::{Page, is_expired};
 use super::queue::backoff;
-use super::store::{Seen, Store, View};
+use super::store::{Seen, Store, Text, View};
 use super::watches::Signal;
 
 const PAGE: u32 = 500;
@@ -43,14 +42,6 @@ pub(crate) struct Reflector<L> {
     pub listener: L,
     /// Tell everything in the first list, known or not: the kind is now read at another version.
     pub retell: bool,
-}
-
-#[derive(Deserialize)]
-struct Line<'a> {
-    #[serde(rename = "type")]
-    what: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
 }
 
 #[derive(Deserialize)]
@@ -106,9 +97,10 @@ impl<L: Listener> Reflector<L> {
             let text = self.client.request_text(request.map_err(kube::Error::BuildRequest)?).await?;
             let page: Page = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
             for item in page.items.unwrap_or_default() {
-                if let Some(meta) = self.read(item.get()) {
+                let text = Text::of(item.get());
+                if let Some(meta) = self.read(&text.lean) {
                     gone.remove(&meta.key());
-                    self.tell_all(self.upsert(meta, item.get()));
+                    self.tell_all(self.upsert(meta, &text));
                 }
             }
             match page.metadata.next.filter(|token| !token.is_empty()) {
@@ -156,35 +148,47 @@ impl<L: Listener> Reflector<L> {
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         // kube-apiserver 1.37 compresses each event by itself, which kube's client does not undo.
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-        let mut lines = self.client.request_stream(request).await?.lines();
-        while let Some(line) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
-            let Ok(event) = serde_json::from_str::<Line>(&line) else { continue };
-            let text = event.object.get();
-            if event.what == "ERROR" {
-                let failure: Failure = serde_json::from_str(text).map_err(kube::Error::SerdeError)?;
-                tracing::debug!(resource = %self.resource, code = failure.code, failure.message, "watch error");
-                return Ok(if failure.code == 410 { End::Expired } else { End::Ended });
-            }
-            let Some(meta) = self.read(text) else { continue };
-            if !meta.resource_version.is_empty() {
-                *revision = meta.resource_version.to_string();
-            }
-            // Seen before told: who hears of a revision finds the caches at it.
-            match event.what {
-                "ADDED" | "MODIFIED" => {
-                    let signals = self.upsert(meta, text);
-                    self.seen.advance(revision);
-                    self.tell_all(signals);
-                }
-                "DELETED" => {
-                    let signal = self.delete(meta);
-                    self.seen.advance(revision);
-                    self.listener.tell(signal);
-                }
-                _ => self.seen.advance(revision),
+        let mut lines = Lines::new(self.client.request_stream(request).await?);
+        while let Some(over) = lines.next(|line| self.hear(line, revision)).await.map_err(kube::Error::ReadEvents)? {
+            if let Some(end) = over {
+                return end;
             }
         }
         Ok(End::Ended)
+    }
+
+    /// Takes in one event; returns why the watch is over, if it is.
+    fn hear(&self, line: &str, revision: &mut String) -> Option<Result<End, kube::Error>> {
+        let (what, text) = split_line(line)?;
+        if what == "ERROR" {
+            let failure: Failure = match serde_json::from_str(text) {
+                Ok(failure) => failure,
+                Err(error) => return Some(Err(kube::Error::SerdeError(error))),
+            };
+            tracing::debug!(resource = %self.resource, code = failure.code, failure.message, "watch error");
+            return Some(Ok(if failure.code == 410 { End::Expired } else { End::Ended }));
+        }
+        let text = Text::of(text);
+        let meta = self.read(&text.lean)?;
+        if !meta.resource_version.is_empty() {
+            revision.clear();
+            revision.push_str(&meta.resource_version);
+        }
+        // Seen before told: who hears of a revision finds the caches at it.
+        match what {
+            "ADDED" | "MODIFIED" => {
+                let signals = self.upsert(meta, &text);
+                self.seen.advance(revision);
+                self.tell_all(signals);
+            }
+            "DELETED" => {
+                let signal = self.delete(meta);
+                self.seen.advance(revision);
+                self.listener.tell(signal);
+            }
+            _ => self.seen.advance(revision),
+        }
+        None
     }
 
     fn read(&self, text: &str) -> Option<Meta> {
@@ -198,11 +202,9 @@ impl<L: Listener> Reflector<L> {
     }
 
     /// Puts an object into the caches; returns what there is to tell about it.
-    fn upsert(&self, meta: Meta, text: &str) -> impl Iterator<Item = Signal> + use<L> {
+    fn upsert(&self, meta: Meta, text: &Text<'_>) -> impl Iterator<Item = Signal> + use<L> {
         let (key, meta) = (meta.key(), Arc::new(meta));
-        for view in &self.views {
-            view.put(&key, text);
-        }
+        self.views.iter().for_each(|view| view.put(&key, text));
         let old = self.cache.put(key, meta.clone());
         let known =
             old.as_ref().is_some_and(|old| old.uid == meta.uid && old.resource_version == meta.resource_version);
@@ -239,5 +241,94 @@ pub(crate) fn purge(cache: &Store<Meta>, views: &[Arc<dyn View>], resource: &Arc
         if let Some(last) = cache.remove(&key) {
             listener.tell(Signal::Deleted(resource.clone(), last));
         }
+    }
+}
+
+/// A line of a watch: what happened, and the object's text.
+fn split_line(line: &str) -> Option<(&str, &str)> {
+    #[derive(Deserialize)]
+    struct Line<'a> {
+        #[serde(rename = "type")]
+        what: &'a str,
+        #[serde(borrow)]
+        object: &'a RawValue,
+    }
+    // As servers write it. Should more follow the object, then the rest is no object, and whoever reads it finds out.
+    let plain = || {
+        let (what, rest) = line.strip_prefix("{\"type\":\"")?.split_once("\",\"object\":")?;
+        let object = rest.strip_suffix('}').filter(|_| matches!(what, "ADDED" | "MODIFIED" | "DELETED"))?;
+        Some((what, object))
+    };
+    plain().or_else(|| serde_json::from_str::<Line<'_>>(line).ok().map(|line| (line.what, line.object.get())))
+}
+
+/// The lines of a stream, whole ones as they lie in it: events come many at a time, and none of them is copied.
+struct Lines<R> {
+    stream: R,
+    /// The beginning of a line whose end is still to come.
+    part: Vec<u8>,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    fn new(stream: R) -> Lines<R> {
+        Lines { stream, part: Vec::new() }
+    }
+
+    /// Calls `each` with the lines of the next piece, until it says that this is enough. `None` when there is no next piece.
+    async fn next<T>(&mut self, mut each: impl FnMut(&str) -> Option<T>) -> std::io::Result<Option<Option<T>>> {
+        let piece = self.stream.fill_buf().await?;
+        let (size, mut enough) = (piece.len(), None);
+        if piece.is_empty() {
+            return Ok(None);
+        }
+        match std::str::from_utf8(piece) {
+            Ok(mut text) if self.part.is_empty() => {
+                while let (None, Some(end)) = (&enough, text.find('\n')) {
+                    enough = each(&text[..end]);
+                    text = &text[end + 1..];
+                }
+                self.part.extend_from_slice(text.as_bytes());
+            }
+            _ => {
+                self.part.extend_from_slice(piece);
+                while let (None, Some(end)) = (&enough, self.part.iter().position(|byte| *byte == b'\n')) {
+                    let line: Vec<u8> = self.part.drain(..=end).collect();
+                    enough = each(&String::from_utf8_lossy(&line[..end]));
+                }
+            }
+        }
+        self.stream.consume_unpin(size);
+        Ok(Some(enough))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::TryStreamExt;
+
+    #[tokio::test]
+    async fn lines_come_whole_however_they_are_cut() {
+        let text = "{\"a\":\"ä\"}\n{}\n\nlast and ünfinished";
+        for size in 1..text.len() {
+            let pieces: Vec<std::io::Result<Vec<u8>>> = text.as_bytes().chunks(size).map(|c| Ok(c.to_vec())).collect();
+            let mut lines = Lines::new(futures::stream::iter(pieces).into_async_read());
+            let mut seen = Vec::new();
+            let each = |seen: &mut Vec<String>, line: &str| -> Option<()> {
+                seen.push(line.to_owned());
+                None
+            };
+            while lines.next(|line| each(&mut seen, line)).await.unwrap().is_some() {}
+            assert_eq!(seen, ["{\"a\":\"ä\"}", "{}", ""], "in pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_line_is_split_whichever_way_it_is_written() {
+        for line in [r#"{"type":"ADDED","object":{"a":1}}"#, r#"{"object": {"a":1}, "type": "ADDED"}"#] {
+            assert_eq!(split_line(line), Some(("ADDED", r#"{"a":1}"#)));
+        }
+        assert_eq!(split_line(r#"{"type":"ERROR","object":{}}"#), Some(("ERROR", "{}")));
+        assert_eq!(split_line("nonsense"), None);
     }
 }

@@ -2,12 +2,15 @@
 //!
 //! Readers share what is stored; only the watch writes, and an index is never behind the objects it leads to.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
 use super::meta::Key;
 
@@ -136,22 +139,73 @@ impl<T> Entries<T> {
     }
 }
 
+/// An object's text.
+pub(crate) struct Text<'a> {
+    pub whole: &'a str,
+    /// Without the record of who set which field, which is half of many objects and which hardly anyone reads.
+    pub lean: Cow<'a, str>,
+}
+
+impl<'a> Text<'a> {
+    pub fn of(whole: &'a str) -> Text<'a> {
+        Text { whole, lean: without_managed_fields(whole) }
+    }
+}
+
+fn without_managed_fields(text: &str) -> Cow<'_, str> {
+    #[derive(Deserialize)]
+    struct Root<'a> {
+        #[serde(borrow)]
+        metadata: Fields<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Fields<'a> {
+        #[serde(borrow)]
+        managed_fields: Option<&'a RawValue>,
+    }
+    let fields = serde_json::from_str::<Root<'_>>(text).ok().and_then(|root| root.metadata.managed_fields);
+    let Some(fields) = fields.map(RawValue::get) else { return Cow::Borrowed(text) };
+    // It is a part of the text.
+    let start = fields.as_ptr() as usize - text.as_ptr() as usize;
+    Cow::Owned([&text[..start], "null", &text[start + fields.len()..]].concat())
+}
+
 /// A store of more than metadata, fed with the same text. It makes its kind's watch carry whole objects.
 pub(crate) trait View: Send + Sync {
-    fn put(&self, key: &Key, object: &str);
+    fn put(&self, key: &Key, object: &Text<'_>);
     fn remove(&self, key: &Key);
 }
 
 impl<T: DeserializeOwned + Send + Sync> View for Store<T> {
-    fn put(&self, key: &Key, object: &str) {
-        match serde_json::from_str::<T>(object) {
-            Ok(value) => drop(Store::put(self, key.clone(), Arc::new(value))),
-            Err(error) => tracing::warn!(?key, %error, "an object that cannot be read is left out"),
-        }
+    fn put(&self, key: &Key, object: &Text<'_>) {
+        self.put_text(key, &object.lean);
     }
 
     fn remove(&self, key: &Key) {
         Store::remove(self, key);
+    }
+}
+
+/// A view for who reads managed fields.
+pub(crate) struct Whole<T>(pub Store<T>);
+
+impl<T: DeserializeOwned + Send + Sync> View for Whole<T> {
+    fn put(&self, key: &Key, object: &Text<'_>) {
+        self.0.put_text(key, object.whole);
+    }
+
+    fn remove(&self, key: &Key) {
+        self.0.remove(key);
+    }
+}
+
+impl<T: DeserializeOwned> Store<T> {
+    fn put_text(&self, key: &Key, text: &str) {
+        match serde_json::from_str::<T>(text) {
+            Ok(value) => drop(self.put(key.clone(), Arc::new(value))),
+            Err(error) => tracing::warn!(?key, %error, "an object that cannot be read is left out"),
+        }
     }
 }
 
@@ -203,6 +257,24 @@ mod tests {
         assert_eq!((index.get("x").len(), index.get("y").len()), (0, 1));
         store.remove(&Key::new("n", "a"));
         assert!(index.get("y").is_empty());
+    }
+
+    #[test]
+    fn managed_fields_are_left_out_wherever_they_stand_and_nothing_else_is() {
+        for (text, lean) in [
+            (
+                r#"{"metadata":{"managedFields":[{"a":"]}"}],"name":"x"},"b":1}"#,
+                r#"{"metadata":{"managedFields":null,"name":"x"},"b":1}"#,
+            ),
+            (
+                r#"{"spec":{"managedFields":[1]},"metadata":{"name":"x"}}"#,
+                r#"{"spec":{"managedFields":[1]},"metadata":{"name":"x"}}"#,
+            ),
+            ("{}", "{}"),
+            ("nonsense", "nonsense"),
+        ] {
+            assert_eq!(Text::of(text).lean, lean);
+        }
     }
 
     #[test]

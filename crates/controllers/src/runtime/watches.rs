@@ -21,7 +21,7 @@ use super::catalog::{Catalog, GroupResource, Resource};
 use super::meta::Meta;
 use super::queue::backoff;
 use super::reflect::{Listener, Reflector, purge};
-use super::store::{Seen, Store, View};
+use super::store::{Seen, Store, View, Whole};
 
 /// How long a server may take to show a changed definition in its discovery documents.
 const DISCOVERY_LAG: Duration = Duration::from_secs(1);
@@ -95,15 +95,29 @@ impl Watches {
         self.0.entries.lock().entry(id.clone()).or_default().cache.clone()
     }
 
-    /// A kind's objects as far as `T` reads them, decoded once for all who ask. To be called before the start.
+    /// A kind's objects as far as `T` reads them, but for their managed fields, decoded once for all who ask. To be called
+    /// before the start.
     pub fn view<T: DeserializeOwned + Send + Sync + 'static>(&self, id: &GroupResource) -> Store<T> {
+        self.view_by(id, |store| Arc::new(store))
+    }
+
+    /// The same with managed fields. All who ask for the same `T` get what the first asked for.
+    pub fn whole_view<T: DeserializeOwned + Send + Sync + 'static>(&self, id: &GroupResource) -> Store<T> {
+        self.view_by(id, |store| Arc::new(Whole(store)))
+    }
+
+    fn view_by<T: DeserializeOwned + Send + Sync + 'static>(
+        &self,
+        id: &GroupResource,
+        view: impl FnOnce(Store<T>) -> Arc<dyn View>,
+    ) -> Store<T> {
         let mut entries = self.0.entries.lock();
         let entry = entries.entry(id.clone()).or_default();
         if let Some(known) = entry.typed.get(&TypeId::of::<T>()).and_then(|any| any.downcast_ref::<Store<T>>()) {
             return known.clone();
         }
         let store = Store::<T>::default();
-        entry.views.push(Arc::new(store.clone()));
+        entry.views.push(view(store.clone()));
         entry.typed.insert(TypeId::of::<T>(), Arc::new(store.clone()));
         store
     }

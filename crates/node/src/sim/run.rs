@@ -26,7 +26,7 @@ pub const DURATION: &str = "usher.dev/sim-duration";
 pub const EXIT_CODE: &str = "usher.dev/sim-exit-code";
 const DEFAULT_DURATION: SignedDuration = SignedDuration::from_secs(1);
 /// Calls to the API at a time: enough to keep its disk busy, few enough to leave room for others.
-const CALLS: usize = 64;
+const CALLS: usize = 16;
 const RETRY: std::time::Duration = std::time::Duration::from_millis(20);
 const TERMINATED: i32 = 143;
 

@@ -15,15 +15,21 @@ pub fn encode(at: At, value: &mut Value) {
                 *value = zero(at);
             }
             let Value::Object(map) = value else { return };
-            for field in &s.fields {
+            // What is there first: an object has far fewer members than its type has fields.
+            map.retain(|name, value| {
+                let Some(field) = s.field(name) else { return true };
+                if value.is_null() {
+                    // As good as absent: put back below where a field is always written.
+                    return false;
+                }
                 let child = at.to(field.ty);
-                if let Some(value) = map.get_mut(&field.name).filter(|v| !v.is_null()) {
-                    encode(child, value);
-                    if field.presence == Presence::NonZero && is_zero(child, value) {
-                        map.remove(&field.name);
-                    }
-                } else {
-                    absent(child, &field.name, field.presence, map);
+                encode(child, value);
+                field.presence != Presence::NonZero || !is_zero(child, value)
+            });
+            let needed = |presence| matches!(presence, Presence::Always | Presence::Struct | Presence::Null);
+            for field in s.fields.iter().filter(|field| needed(field.presence)) {
+                if !map.contains_key(&field.name) {
+                    absent(at.to(field.ty), &field.name, field.presence, map);
                 }
             }
         }

@@ -1,6 +1,11 @@
 //! The stored form of a set, `FieldsV1`: nested objects whose keys are path elements (`f:spec`, `k:{"name":"a"}`,
 //! `v:"x"`, `i:0`) and where `"."` says that the path so far is itself a member.
 
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -50,6 +55,25 @@ impl Set {
             .any(|node| fields.get(key(&node.element)).is_some_and(|inner| node.member || node.below.may_be_in(inner)))
     }
 
+    /// The same of the stored form as text.
+    pub(crate) fn may_be_in_text(&self, fields: &str) -> bool {
+        let mut text = serde_json::Deserializer::from_str(fields);
+        // A text that cannot be read has to be looked at by whoever reports that.
+        Overlap(self).deserialize(&mut text).is_err()
+    }
+
+    /// [`Set::from_fields_v1`] from the stored text.
+    pub(crate) fn from_fields_v1_text(fields: &str) -> Result<Set, BadFields> {
+        let mut problem = None;
+        let read =
+            Reader { depth: 0, problem: &mut problem }.deserialize(&mut serde_json::Deserializer::from_str(fields));
+        match (read, problem) {
+            (Ok((set, _)), _) => Ok(set),
+            (Err(_), Some(problem)) => Err(problem),
+            (Err(_), None) => Err(BadFields::NotAnObject),
+        }
+    }
+
     fn object(&self, own: bool) -> Map<String, Value> {
         let mut map = Map::new();
         if own && !self.nodes.is_empty() {
@@ -77,6 +101,113 @@ impl Set {
             node.below.write(node.member, out);
         }
         out.push('}');
+    }
+}
+
+/// Fails, which ends the reading, where a set and a stored one overlap.
+struct Overlap<'s>(&'s Set);
+
+impl<'de> DeserializeSeed<'de> for Overlap<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Overlap<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of fields")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match self.0.nodes.iter().find(|node| is_key(&node.element, &key.0)) {
+                Some(node) if node.member => return Err(de::Error::custom("found")),
+                Some(node) => map.next_value_seed(Overlap(&node.below))?,
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A key, borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn is_key(element: &Element, text: &str) -> bool {
+    match (element, text.strip_prefix("f:")) {
+        (Element::Field(name), name_in_text) => name_in_text == Some(name),
+        (_, Some(_)) => false,
+        (element, None) => key(element) == text,
+    }
+}
+
+/// Reads a set as [`read`] does.
+struct Reader<'p> {
+    depth: usize,
+    problem: &'p mut Option<BadFields>,
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = (Set, bool);
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(Set, bool), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = (Set, bool);
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of fields")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> Result<(Set, bool), E> {
+        Ok((Set::new(), true))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(Set, bool), A::Error> {
+        if self.depth > MAX_DEPTH {
+            *self.problem = Some(BadFields::TooDeep);
+            return Err(de::Error::custom("nested too deeply"));
+        }
+        let (mut set, mut member) = (Set::new(), false);
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            if key.0 == "." {
+                member = true;
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let element = match parse(&key.0) {
+                Ok(Some(element)) => element,
+                Ok(None) => {
+                    map.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+                Err(problem) => {
+                    *self.problem = Some(problem);
+                    return Err(de::Error::custom("a key that cannot be read"));
+                }
+            };
+            let below = Reader { depth: self.depth + 1, problem: &mut *self.problem };
+            let (below, is_member) = map.next_value_seed(below)?;
+            let node = set.node_mut(&element);
+            node.member |= is_member;
+            node.below.add(below);
+        }
+        member |= set.is_empty();
+        Ok((set, member))
     }
 }
 

@@ -26,10 +26,28 @@ impl World {
         let now = Timestamp::from_second(self.second).unwrap();
         let mut new = object;
         let manager = Manager { name, subresource, api_version: "batch/v1", now };
+        let given = new.pointer("/metadata/managedFields").cloned();
+        let by_text = self.by_text(&new, &manager, reset);
         update(self.sample.job(), &self.live, &mut new, &manager, reset);
+        if given.is_none_or(|given| Some(&given) == self.live.pointer("/metadata/managedFields")) {
+            assert_eq!(by_text.as_ref(), new.pointer("/metadata/managedFields"), "as text");
+        }
         self.live = new;
         self.live["metadata"]["uid"] = json!("u");
         self
+    }
+
+    /// What [`update_text`] makes of a write that does not mention managed fields.
+    fn by_text(&self, new: &Value, manager: &Manager<'_>, reset: &Set) -> Option<Value> {
+        let without = |object: &Value| {
+            let mut object = object.clone();
+            let meta = object.get_mut("metadata").and_then(Value::as_object_mut);
+            let fields = meta.and_then(|meta| meta.remove("managedFields"));
+            (object, fields.map(|fields| fields.to_string()))
+        };
+        let ((old, live), (new, _)) = (without(&self.live), without(new));
+        let text = update_text(self.sample.job(), &old, &new, live.as_deref(), manager, reset);
+        text.map(|text| serde_json::from_str(&text).unwrap())
     }
 
     fn fields(&self) -> &Value {

@@ -23,6 +23,10 @@ pub struct ConfigMaps;
 impl Kind for ConfigMaps {
     type Object = ConfigMap;
 
+    fn warns(&self) -> bool {
+        false
+    }
+
     fn resource(&self) -> Resource {
         Resource::namespaced("", "v1", "ConfigMap", "configmaps").short(&["cm"])
     }

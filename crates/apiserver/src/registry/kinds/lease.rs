@@ -17,6 +17,10 @@ pub struct Leases;
 impl Kind for Leases {
     type Object = Lease;
 
+    fn warns(&self) -> bool {
+        false
+    }
+
     fn resource(&self) -> Resource {
         Resource::namespaced("coordination.k8s.io", "v1", "Lease", "leases")
     }

@@ -23,6 +23,10 @@ pub struct Events;
 impl Kind for Events {
     type Object = Event;
 
+    fn warns(&self) -> bool {
+        false
+    }
+
     fn resource(&self) -> Resource {
         Resource::namespaced("", "v1", "Event", "events").short(&["ev"])
     }
@@ -82,6 +86,10 @@ pub struct NewEvents;
 
 impl Kind for NewEvents {
     type Object = NewEvent;
+
+    fn warns(&self) -> bool {
+        false
+    }
 
     fn resource(&self) -> Resource {
         Resource::namespaced("events.k8s.io", "v1", "Event", "events").short(&["ev"])

@@ -129,6 +129,14 @@ impl Kind for Jobs {
         out
     }
 
+    fn defaults_status(&self) -> bool {
+        false
+    }
+
+    fn warns_of_spec(&self) -> bool {
+        true
+    }
+
     fn columns(&self) -> Vec<Column> {
         vec![
             table::name_column(),
@@ -162,6 +170,10 @@ impl Kind for Jobs {
 
     fn selectable(&self) -> &'static [&'static str] {
         &["status.successful"]
+    }
+
+    fn selected_paths(&self) -> &'static [&'static [&'static str]] {
+        &[&["status", "succeeded"]]
     }
 
     fn select(&self, object: &Value, _field: &str) -> String {

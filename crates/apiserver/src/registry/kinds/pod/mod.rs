@@ -106,6 +106,14 @@ impl Kind for Pods {
         }
     }
 
+    fn defaults_status(&self) -> bool {
+        false
+    }
+
+    fn warns_of_spec(&self) -> bool {
+        true
+    }
+
     fn columns(&self) -> Vec<Column> {
         columns::columns()
     }
@@ -125,6 +133,19 @@ impl Kind for Pods {
             "status.podIP",
             "status.podIPs",
             "status.nominatedNodeName",
+        ]
+    }
+
+    fn selected_paths(&self) -> &'static [&'static [&'static str]] {
+        &[
+            &["spec", "hostNetwork"],
+            &["spec", "nodeName"],
+            &["spec", "restartPolicy"],
+            &["spec", "schedulerName"],
+            &["spec", "serviceAccountName"],
+            &["status", "nominatedNodeName"],
+            &["status", "phase"],
+            &["status", "podIPs"],
         ]
     }
 
