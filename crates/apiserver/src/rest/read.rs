@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
-use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use usher_schema::codec;

@@ -629,9 +629,7 @@ async fn an_object_has_the_fields_of_the_version_it_is_shown_in_and_of_the_one_i
         "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
         "versions": [version("v1", true, first), version("v2", false, second)]}});
     world.post(definitions, &definition).await.ok();
-    let thing = |name: &str, version: &str, spec: Value| {
-        json!({"apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec})
-    };
+    let thing = |name: &str, version: &str, spec: Value| json!({"apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": {"name": name}, "spec": spec});
     while world.post("/apis/example.com/v1/things", &thing("x", "v1", json!({"a": "1"}))).await.code != 201 {
         tokio::time::sleep(std::time::Duration::from_millis(2)).await;
     }
