@@ -28,7 +28,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run everything on this machine: API server, durable store, controllers, and pods as processes
-    Up(config::UpFlags),
+    Up(Box<config::UpFlags>),
     /// Run the controllers of queues against a cluster that is already there
     Controller(controller::ControllerFlags),
 }
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
         }
     };
     let failed = match cli.command {
-        Command::Up(flags) => config::UpConfig::from_flags(flags)
+        Command::Up(flags) => config::UpConfig::from_flags(*flags)
             .map_err(up::StartError::from)
             .and_then(up::run)
             .map_err(|error| (error.to_string(), error.is_before_start())),
