@@ -190,7 +190,10 @@ mod tests {
     }
 
     /// Name and places of those the answer shows, and in how many pieces it was made.
-    fn ask(book: &Book, line: Line, offset: usize, limit: usize) -> (Option<Vec<(String, usize, usize)>>, usize) {
+    /// Name and both positions of each.
+    type Answered = Option<Vec<(String, usize, usize)>>;
+
+    fn ask(book: &Book, line: Line, offset: usize, limit: usize) -> (Answered, usize) {
         let window = Window::default();
         let mut asked = window.open().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
