@@ -170,6 +170,10 @@ fn hear<T: DeserializeOwned>(
     if let Some(seen) = seen {
         *version = seen.metadata.resource_version.into_owned();
     }
+    if what == "BOOKMARK" {
+        // A version, and no object.
+        return None;
+    }
     match (what, serde_json::from_str::<T>(&lean)) {
         ("ADDED" | "MODIFIED", Ok(object)) => tell(Change::Applied(object)),
         ("DELETED", Ok(object)) => tell(Change::Deleted(object)),

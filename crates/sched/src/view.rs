@@ -125,14 +125,20 @@ impl Scheduler {
 
     /// The cohorts above a queue, the nearest first, the root left out: it borrows from nobody.
     pub fn cohorts_above(&self, queue: QueueId) -> Vec<CohortId> {
+        let mut above = self.cohorts_of(queue);
+        above.pop();
+        above
+    }
+
+    /// The cohorts a queue is in, the nearest first.
+    pub fn cohorts_of(&self, queue: QueueId) -> Vec<CohortId> {
         let tree = &self.world.ledger.tree;
         let Some(node) = tree.queue(queue).filter(|node| !tree.in_cycle(*node)) else { return Vec::new() };
         let cohort = |node| match tree.owner(node) {
             Owner::Cohort(id) => Some(id),
             Owner::Queue(_) => None,
         };
-        let above: Vec<CohortId> = tree.ancestors(node).filter_map(cohort).collect();
-        above.split_last().map_or_else(Vec::new, |(_, below)| below.to_vec())
+        tree.ancestors(node).filter_map(cohort).collect()
     }
 
     /// The cohort at the top of the tree of a queue.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde::Deserialize;
 use usher_apiserver::gates::{GateError, Gates};
+use usher_controllers::queueing;
 use usher_node::{User, sim};
 
 use crate::selection::{Selection, SelectionError};
@@ -56,6 +57,9 @@ pub struct UpFlags {
     /// Simulate nodes, whose pods only seem to run: a YAML list of {count, name, labels, taints, capacity}
     #[arg(long, value_name = "FILE")]
     pub sim_nodes: Option<PathBuf>,
+    /// How work is queued, as Kueue's configuration file says it: waitForPodsReady, fairSharing, objectRetentionPolicies
+    #[arg(long, value_name = "FILE")]
+    pub queueing_config: Option<PathBuf>,
     /// Read these settings from a YAML file; flags win over it
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
@@ -75,6 +79,7 @@ pub struct UpConfig {
     pub node: Option<NodeConfig>,
     pub sim_nodes: Vec<sim::Group>,
     pub controllers: Selection,
+    pub queueing: queueing::Policy,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -105,6 +110,8 @@ pub enum ConfigError {
     NodeName { name: String, why: String },
     #[error("--sim-nodes {}: {why}; it is a list like [{{count: 100, name: sim, capacity: {{cpu: 8}}}}]", path.display())]
     SimNodes { path: PathBuf, why: String },
+    #[error("--queueing-config: {0}")]
+    Queueing(#[from] crate::queueing_config::QueueingConfigError),
     #[error("there is no home directory to keep data in; say where with --data-dir")]
     NoHome,
 }
@@ -127,11 +134,15 @@ impl UpConfig {
             pod_dir: flags.pod_dir.or(file.pod_dir),
         };
         let gates = flags.feature_gates.or(file.feature_gates).unwrap_or_default();
+        let gates = Gates::parse(&gates)?;
+        let queueing = flags.queueing_config.or(file.queueing_config);
+        let queueing = queueing.map_or(Ok(queueing::Policy::default()), |path| crate::queueing_config::read(&path))?;
         Ok(UpConfig {
             listen: resolve(&listen)?,
             kubeconfig: flags.kubeconfig.or(file.kubeconfig).unwrap_or_else(|| data_dir.join("kubeconfig")),
             in_memory: flags.in_memory || file.in_memory,
-            gates: Gates::parse(&gates)?,
+            queueing: queueing::Policy { elastic_jobs: gates.queues.elastic_jobs, ..queueing },
+            gates,
             token_auth_file: flags.token_auth_file.or(file.token_auth_file),
             node: node.check(&data_dir)?,
             controllers: flags.controllers.or(file.controllers).as_deref().unwrap_or("*").parse()?,

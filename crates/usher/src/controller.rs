@@ -11,7 +11,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
-use usher_controllers::{Controllers, Options, queueing};
+use usher_controllers::{Controllers, Options};
 use usher_env::Clock;
 
 use crate::process::{Signals, init_logs};
@@ -27,6 +27,9 @@ pub struct ControllerFlags {
     /// Which context of the kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+    /// How work is queued, as Kueue's configuration file says it: waitForPodsReady, fairSharing, objectRetentionPolicies
+    #[arg(long, value_name = "FILE")]
+    queueing_config: Option<PathBuf>,
     /// Install or update the kinds of queues before starting
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "true", default_missing_value = "true")]
     install_crds: bool,
@@ -42,6 +45,8 @@ pub enum ControllerError {
         "cannot install {name}: {why}; give this user the right, or apply crds/ by hand and start with --install-crds=false"
     )]
     Install { name: String, why: String },
+    #[error("--queueing-config: {0}")]
+    Queueing(#[from] crate::queueing_config::QueueingConfigError),
     #[error("cannot start: {0}")]
     Runtime(std::io::Error),
 }
@@ -53,6 +58,7 @@ pub fn run(flags: ControllerFlags) -> Result<(), ControllerError> {
 }
 
 async fn serve(flags: ControllerFlags) -> Result<(), ControllerError> {
+    let policy = flags.queueing_config.as_deref().map(crate::queueing_config::read).transpose()?.unwrap_or_default();
     let mut signals = Signals::listen().map_err(ControllerError::Runtime)?;
     let config = find_config(&flags).await?;
     let server = config.cluster_url.to_string();
@@ -64,7 +70,7 @@ async fn serve(flags: ControllerFlags) -> Result<(), ControllerError> {
     if flags.install_crds {
         install(&client).await?;
     }
-    let options = Options { queueing: Some(queueing::Policy::default()), ..Options::none() };
+    let options = Options { queueing: Some(policy), ..Options::none() };
     let controllers = Controllers::start(client, Clock::wall(), options);
     let mut out = std::io::stdout();
     let _ = writeln!(out, "ready {}", server.trim_end_matches('/'));

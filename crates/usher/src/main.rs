@@ -7,6 +7,7 @@ mod config;
 mod controller;
 mod node;
 mod process;
+mod queueing_config;
 mod selection;
 mod up;
 

@@ -13,7 +13,7 @@ use usher_apiserver::auth::token_file::{TokenFile, TokenFileError};
 use usher_apiserver::visibility::{Line, PendingWorkloads};
 use usher_apiserver::{Keys, Options, Server, listen};
 use usher_controllers::queueing::status::window;
-use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job, queueing};
+use usher_controllers::{self as controllers, Controllers, Handle, cronjob, job};
 use usher_env::{Clock, Ids};
 use usher_store::{OpenError, Store};
 
@@ -144,9 +144,7 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
         cronjob: run.cronjob.then_some(cronjob),
         node_lifecycle: run.node_lifecycle,
         placement: run.placement,
-        queueing: run
-            .queueing
-            .then(|| queueing::Policy { elastic_jobs: gates.queues.elastic_jobs, ..queueing::Policy::default() }),
+        queueing: run.queueing.then(|| config.queueing.clone()),
         ..controllers::Options::default()
     };
     if options.queueing.is_some() {

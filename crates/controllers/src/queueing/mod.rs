@@ -42,7 +42,7 @@ pub(crate) fn start(
     tasks: &Tasks,
     metrics: &QueueMetrics,
 ) {
-    scheduler::run::start(client, clock, outlook, watches, tasks);
+    scheduler::run::start(client, clock, policy, outlook, watches, tasks);
     status::in_use::start(client, watches, tasks, metrics);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);

@@ -1,6 +1,8 @@
 //! What can be set for all queued work; Kueue's configuration in what it has in common with it.
 
 use jiff::SignedDuration;
+use usher_sched::model::Settings;
+pub use usher_sched::model::{FairSharing, FairStrategy};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -10,12 +12,25 @@ pub struct Policy {
     pub keep_finished: Option<SignedDuration>,
     /// Jobs that ask for it grow and shrink without stopping (KEP-77).
     pub elastic_jobs: bool,
+    /// Who borrows how much decides who is next, and who is sent away; `None`: priority and time do.
+    pub fair_sharing: Option<FairSharing>,
+}
+
+impl Policy {
+    /// What of it the scheduler is to know.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            fair_sharing: self.fair_sharing.clone(),
+            ignore_undeclared: false,
+            block_until_ready: self.pods_ready.as_ref().is_some_and(|ready| ready.block_admission),
+        }
+    }
 }
 
 /// As upstream has it unless told otherwise.
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { pods_ready: Some(PodsReady::default()), keep_finished: None, elastic_jobs: true }
+        Policy { pods_ready: Some(PodsReady::default()), keep_finished: None, elastic_jobs: true, fair_sharing: None }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use serde_json::json;
 
+use usher_controllers::queueing::policy::{FairSharing, Policy};
+
 use super::desk::*;
 
 fn team() -> serde_json::Value {
@@ -22,7 +24,9 @@ async fn a_team_borrows_what_the_other_leaves_and_gives_it_back_when_asked() {
     desk.until_runs("b1").await;
     for name in ["a3", "a4"] {
         let workload = desk.until(name, "was sent away", |w| is(w, "Preempted")).await;
-        assert_eq!(said(&workload, "Preempted").expect("it").1, "InCohortReclamation", "the newest go first");
+        let (_, reason, message) = said(&workload, "Preempted").expect("it");
+        assert_eq!(reason, "InCohortReclamation", "the newest go first");
+        assert!(message.ends_with("preemptor path: /all/b; preemptee path: /all/a"), "{message}");
         desk.until_rests(name).await;
     }
     for name in ["a1", "a2"] {
@@ -73,4 +77,33 @@ async fn room_that_victims_make_goes_to_whom_they_left_for() {
     desk.until_runs("high").await;
     assert!(!is(&desk.workload_of("thief").await.expect("it"), "QuotaReserved"));
     assert!(is_suspended(&desk.world.job("thief").await));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_fair_sharing_who_borrows_more_gives_way() {
+    let policy = Policy { fair_sharing: Some(FairSharing::default()), ..Policy::default() };
+    let desk = desk_with(policy).await;
+    let share = json!({"cohortName": "all", "preemption": {"reclaimWithinCohort": "Any"}});
+    desk.queue("a", "0", share.clone()).await;
+    desk.queue("b", "0", share.clone()).await;
+    desk.queue("lender", "4", json!({"cohortName": "all"})).await;
+    for name in ["a1", "a2", "a3", "a4"] {
+        desk.submit(Queued { name, queue: "a", ..Default::default() }).await;
+        desk.until_runs(name).await;
+        desk.world.pass(2).await;
+    }
+    for name in ["b1", "b2"] {
+        desk.submit(Queued { name, queue: "b", ..Default::default() }).await;
+        desk.until_runs(name).await;
+    }
+    for name in ["a3", "a4"] {
+        let workload = desk.until(name, "was sent away", |w| is(w, "Preempted")).await;
+        assert_eq!(said(&workload, "Preempted").expect("it").1, "InCohortFairSharing");
+    }
+    // Both have half now: a third of b's would be more than its share.
+    desk.submit(Queued { name: "b3", queue: "b", ..Default::default() }).await;
+    desk.until_waits("b3", "WaitingForQuota").await;
+    for name in ["a1", "a2", "b1", "b2"] {
+        assert!(is(&desk.workload_of(name).await.expect("it"), "Admitted"), "{name} stays");
+    }
 }

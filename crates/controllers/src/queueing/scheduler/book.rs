@@ -59,6 +59,12 @@ fn time(at: Timestamp) -> Time {
 }
 
 impl Book {
+    pub fn with(settings: sched::Settings) -> Book {
+        let mut book = Book::default();
+        book.scheduler.apply(Event::Settings(settings));
+        book
+    }
+
     pub fn plan(&mut self, now: Timestamp) -> Plan {
         self.scheduler.plan(time(now))
     }

@@ -19,6 +19,7 @@ use super::book::Book;
 use super::write::{Kind, Write, writes};
 use crate::queueing::apply::kueue;
 use crate::queueing::merge_patch;
+use crate::queueing::policy::Policy;
 use crate::queueing::status::metrics::Metrics;
 use crate::queueing::status::publish::{Board, Shown};
 use crate::queueing::status::window::{Question, Window};
@@ -57,7 +58,14 @@ pub struct Outlook {
     pub window: Window,
 }
 
-pub(crate) fn start(client: &Client, clock: &Clock, outlook: &Outlook, watches: &Watches, tasks: &Tasks) {
+pub(crate) fn start(
+    client: &Client,
+    clock: &Clock,
+    policy: &Policy,
+    outlook: &Outlook,
+    watches: &Watches,
+    tasks: &Tasks,
+) {
     let views = Views {
         queues: watches.view(&kueue("clusterqueues")),
         locals: watches.view(&kueue("localqueues")),
@@ -83,7 +91,7 @@ pub(crate) fn start(client: &Client, clock: &Clock, outlook: &Outlook, watches: 
         recorder: Recorder::new(client, clock, "kueue-admission", tasks),
         tasks: tasks.clone(),
         views,
-        book: Book::default(),
+        book: Book::with(policy.settings()),
         room: Arc::new(Semaphore::new(CONCURRENT)),
         outbox: BTreeMap::new(),
         done,

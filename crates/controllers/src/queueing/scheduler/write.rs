@@ -9,7 +9,7 @@ use usher_api::kueue::Workload;
 use usher_api::kueue::conditions::{EvictionReason, QuotaReservedReason, WorkloadCondition};
 use usher_api::kueue::keys::label;
 use usher_api::kueue::workload_status::WorkloadStatus;
-use usher_sched::model::WorkloadId;
+use usher_sched::model::{QueueId, WorkloadId};
 use usher_sched::plan::{Decision, Eviction};
 use usher_sched::reason::Wait;
 
@@ -86,8 +86,8 @@ pub fn writes(book: &Book, decision: &Decision, now: Timestamp) -> Vec<Write> {
             let leaving = victims.iter().filter(|victim| !victim.already_leaving);
             let evictions = leaving.filter_map(|victim| {
                 let of = book.workload(victim.workload)?;
-                let (by, from) = (book.words.names.queues.name(queue.0), book.words.names.queues.name(victim.queue.0));
-                let message = preempted_message(preemptor, victim.why.words(), by, from);
+                let (by, from) = (path_of(book, *queue), path_of(book, victim.queue));
+                let message = preempted_message(preemptor, victim.why.words(), &by, &from);
                 let to = Transition::of(of, now).preempted(victim.why.wire(), &message).status;
                 let told = vec![Told::normal("Preempted", message)];
                 Some(Write { workload: victim.workload, of: of.clone(), to, kind: Kind::Eviction, told })
@@ -148,11 +148,21 @@ fn evicted_event(reason: EvictionReason) -> &'static str {
     }
 }
 
+/// A queue below the cohorts it is in: `/everybody/team-a`.
+fn path_of(book: &Book, queue: QueueId) -> String {
+    let mut path = String::new();
+    for cohort in book.scheduler().cohorts_of(queue).into_iter().rev() {
+        path.push('/');
+        path.push_str(book.words.names.cohorts.name(cohort.0));
+    }
+    format!("{path}/{}", book.words.names.queues.name(queue.0))
+}
+
 fn preempted_message(preemptor: &Workload, why: &str, by: &str, from: &str) -> String {
     let or_unknown = |text: Option<&str>| text.filter(|t| !t.is_empty()).unwrap_or("UNKNOWN").to_owned();
     let uid = or_unknown(preemptor.metadata.uid.as_deref());
     let job = or_unknown(preemptor.label(label::JOB_UID));
     format!(
-        "Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why}; preemptor path: /{by}; preemptee path: /{from}"
+        "Preempted to accommodate a workload (UID: {uid}, JobUID: {job}) due to {why}; preemptor path: {by}; preemptee path: {from}"
     )
 }
