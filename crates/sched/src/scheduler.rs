@@ -236,14 +236,18 @@ impl Scheduler {
             }
         }
         if standing == Standing::Booked {
-            let (priority, queued_at) = (workload.priority, workload.queued_at);
+            let (priority, queued_at, sibling) = (workload.priority, workload.queued_at, workload.sibling);
             if let Some(entry) = self.entry_mut(id) {
                 entry.workload = workload;
             }
             self.world.ledger.amend(id, |booking| {
                 booking.priority = priority;
                 booking.queued_at = queued_at;
+                booking.sibling = sibling;
             });
+            if old.sibling != sibling {
+                self.turn_group(self.group(id));
+            }
             // Whom it can be preempted by has changed: as if it were newly there.
             if let Some(booking) = self.world.ledger.booking(id).cloned()
                 && old.priority != priority

@@ -3,7 +3,7 @@
 //!
 //! Start reading in [`decide`], which says what is to be done about one job; [`kind`] is all that it knows about kinds of
 //! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`lifecycle`] is about Workloads whoever
-//! they belong to, [`scheduler`] about who gets quota.
+//! they belong to, [`scheduler`] about who gets quota, [`variants`] about Workloads that race for several flavors.
 
 pub mod addition;
 mod apply;
@@ -16,6 +16,7 @@ pub mod policy;
 pub mod scheduler;
 pub mod shape;
 pub mod transition;
+pub mod variants;
 
 #[cfg(test)]
 mod tests;
@@ -38,5 +39,6 @@ pub(crate) fn start(
 ) {
     scheduler::run::start(client, clock, watches, tasks);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
+    variants::start(client, clock, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
 }
