@@ -92,3 +92,8 @@ pub async fn say(desk: &Desk, job: &str, name: &str, mut check: Value) {
     let patch = Patch::Merge(json!({"status": {"admissionChecks": [check]}}));
     desk.workloads().patch_status(&variant, &PatchParams::default(), &patch).await.expect("say it");
 }
+
+/// The pods of a Job, by name: the same ones as before means that it was not stopped in between.
+pub async fn pods(desk: &Desk, job: &str) -> Vec<String> {
+    desk.world.pods_of(job).await.iter().map(ResourceExt::name_any).collect()
+}

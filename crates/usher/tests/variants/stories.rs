@@ -36,11 +36,12 @@ async fn story_2_only_the_reservation_is_worth_a_migration() {
     let desk = racing(&[("reservation", ZERO), ("on-demand", ZERO), ("spot", "2")], policy).await;
     desk.submit(Queued::default()).await;
     until_runs_on(&desk, "j", "spot").await;
+    let first = pods(&desk, "j").await;
     until_active(&desk, "j", &["reservation", "spot"]).await;
     set_quota(&desk, &[("reservation", ZERO), ("on-demand", "2"), ("spot", "2")]).await;
     desk.world.pass(600).await;
     assert_eq!(flavor_of(&desk.world.job("j").await), "spot");
-    assert_eq!(desk.world.pods_of("j").await.len(), 1, "it was never restarted");
+    assert_eq!(pods(&desk, "j").await, first, "it was never restarted");
     set_quota(&desk, &[("reservation", "2"), ("on-demand", "2"), ("spot", "2")]).await;
     until_runs_on(&desk, "j", "reservation").await;
 }
@@ -61,10 +62,11 @@ async fn story_3_homogeneous_flavors_race_their_checks_and_only_the_reservation_
     say(&desk, "j", "2b", json!({"name": "slow", "state": "Ready", "podSetUpdates": updates})).await;
     let running = until_runs_on(&desk, "j", "2b").await;
     assert_eq!(template(&running)["spec"]["nodeSelector"]["rack"], "7", "what the winner's check asked for");
+    let first = pods(&desk, "j").await;
     until_active(&desk, "j", &["reservation", "2b"]).await;
     until_variant(&desk, "j", "2a", "gave its quota back", |w| !is(w, "QuotaReserved")).await;
     desk.world.pass(600).await;
-    assert_eq!(desk.world.pods_of("j").await.len(), 1, "nothing happened to the running job");
+    assert_eq!(pods(&desk, "j").await, first, "nothing happened to the running job");
     set_quota(&desk, &[("reservation", "2"), ("2a", "2"), ("2b", "2"), ("2c", "2")]).await;
     let moved = until_runs_on(&desk, "j", "reservation").await;
     assert_eq!(template(&moved)["spec"]["nodeSelector"], json!({"type": "reservation"}));
@@ -76,11 +78,12 @@ async fn story_4_the_first_admission_stands() {
     let desk = racing(&[("1a", ZERO), ("1b", ZERO), ("1c", "2")], policy).await;
     desk.submit(Queued::default()).await;
     until_runs_on(&desk, "j", "1c").await;
+    let first = pods(&desk, "j").await;
     until_active(&desk, "j", &["1c"]).await;
     set_quota(&desk, &[("1a", "2"), ("1b", "2"), ("1c", "2")]).await;
     desk.world.pass(600).await;
     assert_eq!(flavor_of(&desk.world.job("j").await), "1c");
-    assert_eq!(desk.world.pods_of("j").await.len(), 1);
+    assert_eq!(pods(&desk, "j").await, first);
 }
 
 fn explicit(variants: Value) -> Value {
@@ -133,7 +136,8 @@ async fn story_7_the_gpu_flavor_changes_and_the_cpu_flavor_stays() {
     }
     desk.flavor("default-cpu", json!({"nodeLabels": {"cpus": "plain"}})).await;
     let groups = |reserved: &str| {
-        let gpu = |name: &str, n: &str| json!({"name": name, "resources": [{"name": "example.com/gpu", "nominalQuota": n}]});
+        let gpu =
+            |name: &str, n: &str| json!({"name": name, "resources": [{"name": "example.com/gpu", "nominalQuota": n}]});
         json!([{"coveredResources": ["example.com/gpu"], "flavors": [gpu("reservation", reserved), gpu("on-demand", "2")]},
             {"coveredResources": ["cpu"], "flavors": [
                 {"name": "default-cpu", "resources": [{"name": "cpu", "nominalQuota": "2"}]}]}])

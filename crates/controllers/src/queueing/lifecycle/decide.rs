@@ -359,7 +359,8 @@ impl One<'_> {
 
     fn ends_by(&self) -> Option<Timestamp> {
         // The job of a Variant is its Parent's.
-        let most = self.workload.spec.maximum_execution_time_seconds.filter(|_| self.workload.role() != Role::Variant)?;
+        let most =
+            self.workload.spec.maximum_execution_time_seconds.filter(|_| self.workload.role() != Role::Variant)?;
         let admitted = self.condition(WorkloadCondition::Admitted).filter(|c| c.status == "True")?;
         let left = most - self.workload.status.accumulated_past_execution_time_seconds.unwrap_or(0);
         admitted.last_transition_time.0.checked_add(SignedDuration::from_secs(left.into())).ok()

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use usher_api::kueue::admission_check::CheckState;
-use usher_api::kueue::conditions::{self, EvictionReason, WorkloadCondition};
 use usher_api::kueue::concurrent;
+use usher_api::kueue::conditions::{self, EvictionReason, WorkloadCondition};
 use usher_api::kueue::keys::annotation;
 use usher_api::kueue::workload::Role;
 use usher_api::kueue::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};

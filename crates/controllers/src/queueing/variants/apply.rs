@@ -19,9 +19,7 @@ use crate::queueing::apply::{controller_uid, kueue, revision};
 use crate::queueing::merge_patch;
 use crate::queueing::scheduler::write::Told;
 use crate::runtime::objects::{is_already_exists, is_conflict, is_not_found};
-use crate::runtime::{
-    Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
-};
+use crate::runtime::{Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue};
 
 const WORKERS: usize = 8;
 
@@ -89,7 +87,8 @@ pub(in crate::queueing) fn start(
 }
 
 fn local_of(workload: &Workload) -> Option<Arc<str>> {
-    let concerned = matches!(workload.role(), Role::Regular | Role::Parent) && !workload.is(WorkloadCondition::Finished);
+    let concerned =
+        matches!(workload.role(), Role::Regular | Role::Parent) && !workload.is(WorkloadCondition::Finished);
     let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
     concerned.then(|| format!("{namespace}/{}", workload.spec.queue_name).into())
 }
@@ -140,8 +139,7 @@ impl Families {
         let variants: Vec<Arc<Workload>> = variants.into_iter().filter(|w| w.role() == Role::Variant).collect();
         let Some(policy) = self.policy(key, &parent) else { return Ok(Outcome::Settled) };
         let now = self.clock.now();
-        let Next { step, again } =
-            decide(&Seen { parent: &parent, variants: &variants, policy: policy.as_ref() }, now);
+        let Next { step, again } = decide(&Seen { parent: &parent, variants: &variants, policy: policy.as_ref() }, now);
         if let Some(revision) = self.carry_out(key, &parent, step).await? {
             self.wrote.lock().insert(key.clone(), revision);
         }

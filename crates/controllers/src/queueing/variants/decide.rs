@@ -102,7 +102,11 @@ fn unmark(parent: &Arc<Workload>, now: Timestamp) -> Step {
     }
     let mut to = Transition::of(parent, now);
     if kept_out_by(parent).is_some_and(is_ours) {
-        to = to.requeued(true, EvictionReason::ConcurrentAdmission.as_str(), "The ClusterQueue admits it as one workload now");
+        to = to.requeued(
+            true,
+            EvictionReason::ConcurrentAdmission.as_str(),
+            "The ClusterQueue admits it as one workload now",
+        );
     }
     (to.status.variants, to.status.concurrent_admission) = (Vec::new(), None);
     if to.status == parent.status {
@@ -201,7 +205,8 @@ impl<'a> Family<'a> {
         let living = variants.iter().filter(|v| is_there(v));
         let mut members: Vec<Member<'a>> = living
             .map(|object| {
-                let rank = policy.rank(make::variant_name(object)).filter(|rank| !std::mem::replace(&mut taken[*rank], true));
+                let rank =
+                    policy.rank(make::variant_name(object)).filter(|rank| !std::mem::replace(&mut taken[*rank], true));
                 Member { object, said: rank.map(|rank| (rank, &policy.variants[rank])) }
             })
             .collect();
@@ -358,11 +363,7 @@ impl<'a> Family<'a> {
         }
         let message = "No variant is admitted";
         let to = self.to(self.parent).evicted(EvictionReason::ConcurrentAdmission, "", message);
-        Some(self.status(
-            self.parent,
-            to,
-            Some(Told::normal("EvictedDueToConcurrentAdmission", message.to_owned())),
-        ))
+        Some(self.status(self.parent, to, Some(Told::normal("EvictedDueToConcurrentAdmission", message.to_owned()))))
     }
 
     /// While the Parent may not run, no Variant tries.
@@ -378,7 +379,8 @@ impl<'a> Family<'a> {
             return Some(self.activate(member.object, false));
         }
         // What checks said before does not count when its owner activates it again.
-        if let Some(member) = self.members.iter().find(|member| !self.parent.is_active() && is_rejected(member.object)) {
+        if let Some(member) = self.members.iter().find(|member| !self.parent.is_active() && is_rejected(member.object))
+        {
             let mut to = self.to(member.object);
             conditions::remove(&mut to.status.conditions, WorkloadCondition::Evicted.as_str());
             return Some(self.status(member.object, to.evicted_as_inactive("", "The workload is deactivated"), None));
@@ -395,8 +397,7 @@ impl<'a> Family<'a> {
         if !member.is_admitted() {
             return Some(Step::Delete { of: member.object.clone() });
         }
-        let message =
-            format!("The ClusterQueue no longer has the variant {:?}", make::variant_name(member.object));
+        let message = format!("The ClusterQueue no longer has the variant {:?}", make::variant_name(member.object));
         let to = self.to(member.object).evicted(EvictionReason::ConcurrentAdmission, "", &message);
         Some(self.status(member.object, to, Some(Told::normal("EvictedDueToConcurrentAdmission", message))))
     }
@@ -418,13 +419,14 @@ impl<'a> Family<'a> {
                 return None;
             }
             let holds = object.is(WorkloadCondition::QuotaReserved);
-            let same_request = (&to.pod_sets, &to.queue_name, &to.priority_class_ref, to.maximum_execution_time_seconds)
-                == (
-                    &object.spec.pod_sets,
-                    &object.spec.queue_name,
-                    &object.spec.priority_class_ref,
-                    object.spec.maximum_execution_time_seconds,
-                );
+            let same_request =
+                (&to.pod_sets, &to.queue_name, &to.priority_class_ref, to.maximum_execution_time_seconds)
+                    == (
+                        &object.spec.pod_sets,
+                        &object.spec.queue_name,
+                        &object.spec.priority_class_ref,
+                        object.spec.maximum_execution_time_seconds,
+                    );
             if !holds || (same_request && is_on_allowed(object, variant)) {
                 return Some(Step::Spec { of: object.clone(), to: Box::new(to), told: None });
             }
@@ -468,7 +470,9 @@ impl<'a> Family<'a> {
         let base = self.base();
         let noted = to.status.concurrent_admission.get_or_insert_default();
         noted.reset_time.get_or_insert(Time(base));
-        noted.first_admission_time.get_or_insert(Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now)));
+        noted
+            .first_admission_time
+            .get_or_insert(Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now)));
         to.status.variants = self.shown();
         let name = object.metadata.name.as_deref().unwrap_or_default();
         let message = format!("Admitted by ClusterQueue {queue} as variant {name}");
