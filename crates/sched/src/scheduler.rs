@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ledger::{Booking, Stage};
 use crate::model::{
     Assignment, CheckId, Cohort, CohortId, Flavor, FlavorId, GroupId, LocalId, LocalQueue, Migration, Queue, QueueId,
-    Settings, Stop, Time, Usage, Workload, WorkloadId,
+    Queueing, Settings, Stop, Time, Usage, Workload, WorkloadId,
 };
 use crate::plan::Work;
 use crate::queue::{ClassId, Key, Line, Order};
@@ -410,6 +410,9 @@ impl Scheduler {
                 self.line_mut(queue).leave(order, class);
                 self.drop_hold(id);
                 self.touched.insert(queue);
+                if self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo) {
+                    self.refresh_placed(queue, id);
+                }
             }
             Some(Standing::Holding(queue)) => {
                 self.line_mut(queue).holding.remove(&order);
