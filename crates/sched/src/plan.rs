@@ -18,7 +18,7 @@ use crate::model::{
     WorkloadId,
 };
 use crate::preempt::{self, Victim};
-use crate::queue::{ClassId, Order};
+use crate::queue::{ClassId, Line, Order};
 use crate::quota::NodeId;
 use crate::reason::Wait;
 use crate::scheduler::{Scheduler, Standing};
@@ -229,7 +229,7 @@ impl Scheduler {
             return;
         }
         let Some(line) = self.line(queue) else { return };
-        let Some((head, _)) = line.heads().next() else { return };
+        let Some((head, _)) = line.heads().find(|(order, _)| !self.is_placed(order.workload)) else { return };
         let mut demoted: Vec<WorkloadId> =
             line.holding.iter().filter(|held| **held > head).map(|held| held.workload).collect();
         demoted.retain(|id| !self.same_place(*id, head.workload));
@@ -242,6 +242,75 @@ impl Scheduler {
         for id in reserving {
             self.drop_hold(id);
         }
+    }
+
+    /// A sibling has quota already: what it still tries for is a better place, and it holds nobody up.
+    fn is_placed(&self, id: WorkloadId) -> bool {
+        let Some(group) = self.group(id) else { return false };
+        let members = self.world.ledger.members(group).iter();
+        members.into_iter().any(|member| *member != id && self.world.ledger.booking(*member).is_some())
+    }
+
+    /// Those of a strict line whose siblings have quota, in order.
+    fn placed(&self, queue: QueueId) -> Vec<(Order, ClassId)> {
+        if self.migrations.is_empty() {
+            return Vec::new();
+        }
+        let booked = self.world.ledger.booked(queue).filter_map(|(_, booking)| booking.group);
+        let groups: BTreeSet<_> = booked.collect();
+        let members = groups.iter().filter_map(|group| self.groups.get(group)).flatten();
+        let waiting = members.filter_map(|id| {
+            let entry = self.entry(*id)?;
+            match entry.standing {
+                Standing::InLine(own, class) if own == queue => Some((Order::of(*id, &entry.workload), class)),
+                _ => None,
+            }
+        });
+        let mut waiting: Vec<_> = waiting.collect();
+        waiting.sort();
+        waiting
+    }
+
+    /// The head of a strict line: the first that has no quota through a sibling either.
+    fn strict_head(&self, line: &Line) -> Option<WorkloadId> {
+        let first = line.heads().find(|(order, _)| !self.is_placed(order.workload)).map(|(order, _)| order);
+        let held = line.holding.iter().find(|held| !self.is_placed(held.workload)).copied();
+        [first, held].into_iter().flatten().min().map(|order| order.workload)
+    }
+
+    /// What the head of a strict line asks for, in every flavor that it or its siblings may use: those who only move up leave it alone.
+    fn set_aside(&self, id: WorkloadId, queue: QueueId) -> Usage {
+        let mut aside = Usage::default();
+        let Some(config) = self.world.queue(queue).filter(|config| config.strategy == Queueing::StrictFifo) else {
+            return aside;
+        };
+        let Some(line) = self.line(queue).filter(|_| self.is_placed(id)) else { return aside };
+        let Some(head) = self.strict_head(line) else { return aside };
+        let siblings = self.group(head).and_then(|group| self.groups.get(&group));
+        let head: Vec<WorkloadId> = siblings.map_or_else(|| vec![head], |all| all.iter().copied().collect());
+        for entry in head.iter().filter_map(|member| self.entry(*member)) {
+            if !matches!(entry.standing, Standing::InLine(own, _) if own == queue) {
+                continue;
+            }
+            let shape = &entry.workload.shape;
+            for group in &config.groups {
+                for &resource in &group.resources {
+                    let asked = shape.pod_sets.iter().flat_map(|set| {
+                        let own = set.requests.iter().filter(move |(asked, _)| *asked == resource);
+                        own.map(move |(_, amount)| amount.times(set.count))
+                    });
+                    let asked = asked.fold(Amount::ZERO, Amount::plus).min(Amount::LARGEST_REQUEST);
+                    let may_use = |flavor: &&crate::model::FlavorId| {
+                        shape.allowed.as_ref().is_none_or(|allowed| allowed.contains(flavor))
+                    };
+                    for flavor in group.flavors.iter().filter(may_use).filter(|_| asked > Amount::ZERO) {
+                        let own = aside.entry(Cell::new(*flavor, resource));
+                        *own = (*own).max(asked);
+                    }
+                }
+            }
+        }
+        aside
     }
 
     fn same_place(&self, a: WorkloadId, b: WorkloadId) -> bool {
@@ -359,21 +428,22 @@ impl Scheduler {
         }
     }
 
-    /// Only the head of a strict line, its siblings included, is ever looked at.
+    /// Only the head of a strict line, its siblings included, is looked at; and after it those who already have quota and may move up.
     fn next_of_strict(&self, id: QueueId, mark: &Mark) -> Option<Contender> {
         let line = self.line(id)?;
-        let (first, _) = line.heads().next()?;
-        let head = line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
-        for (order, class) in line.heads() {
-            if !self.same_place(order.workload, head) {
-                return None;
-            }
+        let is_due = |class: ClassId| {
             let due = line.is_fresh(class) || (self.concerned(id, class, mark) && self.is_candidate(id, class));
-            if due && line.is_findable(class) {
+            due && line.is_findable(class)
+        };
+        if let Some(head) = self.strict_head(line) {
+            let waiting = line.heads().filter(|(order, _)| !self.is_placed(order.workload));
+            let mut siblings = waiting.take_while(|(order, _)| self.same_place(order.workload, head));
+            if let Some((order, class)) = siblings.find(|(_, class)| is_due(*class)) {
                 return Some((0, order, id, class));
             }
         }
-        None
+        let (order, class) = self.placed(id).into_iter().find(|(_, class)| is_due(*class))?;
+        Some((0, order, id, class))
     }
 
     fn next_of_best_effort(&mut self, id: QueueId, queue: &Queue, mark: &Mark) -> Option<Contender> {
@@ -491,9 +561,20 @@ impl Scheduler {
         self.entry(id).is_some_and(|entry| entry.workload.preemption_gated)
     }
 
-    /// What becomes of a workload that is next, room kept for itself not counted.
+    /// What becomes of a workload that is next.
     fn judge(&mut self, id: WorkloadId, queue: QueueId, may_preempt: bool) -> Verdict {
         self.work.evaluations += 1;
+        let aside = self.set_aside(id, queue);
+        let node = self.world.ledger.tree.queue(queue).filter(|_| !aside.is_empty());
+        let Some(node) = node else { return self.judge_alone(id, queue, may_preempt) };
+        self.world.ledger.pretend(node, &aside, 1);
+        let verdict = self.judge_alone(id, queue, false);
+        self.world.ledger.pretend(node, &aside, -1);
+        verdict
+    }
+
+    /// The same as things are, room kept for itself not counted.
+    fn judge_alone(&mut self, id: WorkloadId, queue: QueueId, may_preempt: bool) -> Verdict {
         let waits = |reason: Wait, watches: Vec<Watch>| Verdict::Waits { reason, watches, aim: None };
         let Some(asker) = self.asker(id, queue, may_preempt) else {
             return waits(Wait::Deactivated, Vec::new());
@@ -587,6 +668,14 @@ impl Scheduler {
         // The next of a strict line is the head now.
         if self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo) {
             self.touched.insert(queue);
+            self.refresh_placed(queue, order.workload);
+        }
+    }
+
+    /// One left a strict line: what was set aside for it is free for those who move up.
+    pub(crate) fn refresh_placed(&mut self, queue: QueueId, left: WorkloadId) {
+        for (_, class) in self.placed(queue).into_iter().filter(|(order, _)| order.workload != left) {
+            self.line_mut(queue).refresh(class);
         }
     }
 
@@ -660,7 +749,8 @@ impl Scheduler {
     /// its queue can always take it back.
     fn keep_for_head(&mut self, id: WorkloadId, queue_id: QueueId, aim: Option<Assignment>) {
         let Some(queue) = self.world.queue(queue_id).cloned() else { return };
-        let keeps = queue.strategy == Queueing::StrictFifo && queue.preemption.reclaim != Reclaim::Any;
+        let strict = queue.strategy == Queueing::StrictFifo && !self.is_placed(id);
+        let keeps = strict && queue.preemption.reclaim != Reclaim::Any;
         let (Some(assignment), true) = (aim, keeps) else {
             self.drop_hold(id);
             return;
@@ -720,9 +810,10 @@ impl Scheduler {
             Standing::InLine(queue, class) => {
                 let line = self.line(*queue)?;
                 if self.world.queue(*queue)?.strategy == Queueing::StrictFifo {
-                    let (first, _) = line.heads().next()?;
-                    let head =
-                        line.holding.first().filter(|held| **held < first).map_or(first.workload, |held| held.workload);
+                    if self.is_placed(id) {
+                        return line.reason(*class).cloned();
+                    }
+                    let head = self.strict_head(line)?;
                     if !self.same_place(head, id) || line.reason(*class).is_none() {
                         return Some(Arc::new(Wait::BehindHead { head }));
                     }

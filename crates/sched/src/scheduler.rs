@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::ledger::{Booking, Stage};
 use crate::model::{
     Assignment, CheckId, Cohort, CohortId, Flavor, FlavorId, GroupId, LocalId, LocalQueue, Migration, Queue, QueueId,
-    Settings, Stop, Time, Usage, Workload, WorkloadId,
+    Queueing, Settings, Stop, Time, Usage, Workload, WorkloadId,
 };
 use crate::plan::Work;
 use crate::queue::{ClassId, Key, Line, Order};
@@ -242,14 +242,18 @@ impl Scheduler {
             }
         }
         if standing == Standing::Booked {
-            let (priority, queued_at) = (workload.priority, workload.queued_at);
+            let (priority, queued_at, sibling) = (workload.priority, workload.queued_at, workload.sibling);
             if let Some(entry) = self.entry_mut(id) {
                 entry.workload = workload;
             }
             self.world.ledger.amend(id, |booking| {
                 booking.priority = priority;
                 booking.queued_at = queued_at;
+                booking.sibling = sibling;
             });
+            if old.sibling != sibling {
+                self.turn_group(self.group(id));
+            }
             // Whom it can be preempted by has changed: as if it were newly there.
             if let Some(booking) = self.world.ledger.booking(id).cloned()
                 && old.priority != priority
@@ -424,6 +428,9 @@ impl Scheduler {
                 self.line_mut(queue).leave(order, class);
                 self.drop_hold(id);
                 self.touched.insert(queue);
+                if self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo) {
+                    self.refresh_placed(queue, id);
+                }
             }
             Some(Standing::Holding(queue)) => {
                 self.line_mut(queue).holding.remove(&order);

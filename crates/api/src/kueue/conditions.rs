@@ -56,6 +56,8 @@ words! {
         NoReservation = "NoReservation",
         UnsatisfiedAdmissionChecks = "UnsatisfiedAdmissionChecks",
         PendingDelayedTopologyRequests = "PendingDelayedTopologyRequests",
+        /// Ours, on Variants that are ready: a sibling has to make way first.
+        WaitingForSiblings = "WaitingForSiblings",
     }
 }
 

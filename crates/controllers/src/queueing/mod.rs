@@ -4,7 +4,7 @@
 //! Start reading in [`decide`], which says what is to be done about one job; [`kind`] is all that it knows about kinds of
 //! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`elastic`] resizes what runs,
 //! [`ungate`] lets its pods go. [`lifecycle`] is about Workloads whoever
-//! they belong to, [`scheduler`] about who gets quota.
+//! they belong to, [`scheduler`] about who gets quota, [`variants`] about Workloads that race for several flavors.
 
 pub mod addition;
 mod apply;
@@ -20,6 +20,7 @@ pub mod shape;
 pub mod status;
 pub mod transition;
 pub mod ungate;
+pub mod variants;
 
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub(crate) fn start(
     scheduler::run::start(client, clock, policy, outlook, watches, tasks);
     status::in_use::start(client, watches, tasks, metrics);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
+    variants::start(client, clock, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
     ungate::start(client, watches, tasks, metrics);
 }

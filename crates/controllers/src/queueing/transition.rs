@@ -8,6 +8,7 @@ use usher_api::kueue::conditions::{
     self, AdmittedReason, DeactivationCause, EvictionReason, FinishedReason, QuotaReservedReason, ResizeReason,
     WorkloadCondition,
 };
+use usher_api::kueue::workload::Role;
 use usher_api::kueue::workload_status::{
     Admission, AdmissionCheckState, EvictionCount, GatePosition, RequeueState, SchedulingStats, WorkloadStatus,
 };
@@ -16,6 +17,8 @@ use usher_api::kueue::workload_status::{
 pub struct Transition {
     pub status: WorkloadStatus,
     generation: Option<i64>,
+    /// One of several that may be admitted for one job: that it is ready does not admit it.
+    is_variant: bool,
     now: Timestamp,
 }
 
@@ -23,7 +26,8 @@ impl Transition {
     pub fn of(workload: &Workload, now: Timestamp) -> Transition {
         // Times of conditions have whole seconds.
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-        Transition { status: workload.status.clone(), generation: workload.metadata.generation, now }
+        let is_variant = workload.role() == Role::Variant;
+        Transition { status: workload.status.clone(), generation: workload.metadata.generation, is_variant, now }
     }
 
     fn set(&mut self, ty: WorkloadCondition, status: bool, reason: &str, message: &str) {
@@ -207,7 +211,14 @@ impl Transition {
         self
     }
 
-    /// Admitted follows from the reservation and the checks.
+    /// A Variant is ready, and it is its turn.
+    #[must_use]
+    pub fn admitted_as_variant(mut self) -> Self {
+        self.set(WorkloadCondition::Admitted, true, AdmittedReason::Admitted.as_str(), "The workload is admitted");
+        self
+    }
+
+    /// Admitted follows from the reservation and the checks; that of a Variant also from its siblings.
     #[must_use]
     pub fn admission_synced(mut self) -> Self {
         let was = self.is(WorkloadCondition::Admitted);
@@ -217,6 +228,9 @@ impl Transition {
             (false, _) => (false, AdmittedReason::NoReservation, "The workload has no reservation"),
             (true, false) => {
                 (false, AdmittedReason::UnsatisfiedAdmissionChecks, "The workload has not all checks ready")
+            }
+            (true, true) if self.is_variant && !was => {
+                (false, AdmittedReason::WaitingForSiblings, "The workload is ready; it is admitted when no sibling is")
             }
             (true, true) => (true, AdmittedReason::Admitted, "The workload is admitted"),
         };

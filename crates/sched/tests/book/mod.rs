@@ -192,10 +192,18 @@ impl Book {
         if queue.strategy != Queueing::StrictFifo {
             return None;
         }
+        // Who has quota through a sibling only moves up: it holds nobody up, and waits behind nobody.
+        let has_place = |waiting: &Workload| {
+            waiting.group.is_some() && self.bookings.values().any(|booked| booked.workload.group == waiting.group)
+        };
+        if has_place(workload) {
+            return None;
+        }
         let own = Order::of(WorkloadId(id), workload);
         let ahead = |other: u32, waiting: &Workload| {
             waiting.local == workload.local
                 && self.stands_in_line(waiting, now)
+                && !has_place(waiting)
                 && Order::of(WorkloadId(other), waiting) < own
                 && (workload.group.is_none() || waiting.group != workload.group)
         };

@@ -127,7 +127,11 @@ impl One<'_> {
             && !self.is(WorkloadCondition::DeactivationTarget)
             && self.workload.is_active()
             && !self.is_deleted()
-            && self.workload.role() != Role::Parent
+    }
+
+    /// Checks are of Workloads that get quota themselves.
+    fn has_checks(&self) -> bool {
+        self.is_staying() && self.workload.role() != Role::Parent
     }
 
     fn due_times(&self) -> [Option<Timestamp>; 4] {
@@ -259,7 +263,7 @@ impl One<'_> {
 
     /// The checks of the queue that apply to the flavors it got; its queue may have been given others since.
     fn have_the_checks_of_its_queue(&self) -> Option<Step> {
-        if !self.is_staying() {
+        if !self.has_checks() {
             return None;
         }
         let queue = self.seen.queue?;
@@ -277,7 +281,9 @@ impl One<'_> {
 
     fn be_admitted_when_checks_are_ready(&self) -> Option<Step> {
         let ready = self.workload.status.admission_checks.iter().all(|check| check.state == CheckState::Ready);
-        if !self.is_staying() || self.is(WorkloadCondition::Admitted) || !ready {
+        // Variants are admitted one at a time, with regard to their siblings.
+        let by_itself = self.has_checks() && self.workload.role() != Role::Variant;
+        if !by_itself || self.is(WorkloadCondition::Admitted) || !ready {
             return None;
         }
         let to = self.transition().admission_synced();
@@ -289,7 +295,7 @@ impl One<'_> {
     }
 
     fn leave_when_a_check_failed(&self) -> Option<Step> {
-        if !self.is_staying() {
+        if !self.has_checks() {
             return None;
         }
         let of = |state: CheckState| -> Vec<&AdmissionCheckState> {
@@ -355,7 +361,9 @@ impl One<'_> {
     }
 
     fn ends_by(&self) -> Option<Timestamp> {
-        let most = self.workload.spec.maximum_execution_time_seconds?;
+        // The job of a Variant is its Parent's.
+        let most =
+            self.workload.spec.maximum_execution_time_seconds.filter(|_| self.workload.role() != Role::Variant)?;
         let admitted = self.condition(WorkloadCondition::Admitted).filter(|c| c.status == "True")?;
         let left = most - self.workload.status.accumulated_past_execution_time_seconds.unwrap_or(0);
         admitted.last_transition_time.0.checked_add(SignedDuration::from_secs(left.into())).ok()

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use usher_api::kueue::admission_check::CheckState;
+use usher_api::kueue::concurrent;
 use usher_api::kueue::conditions::{self, EvictionReason, WorkloadCondition};
 use usher_api::kueue::keys::annotation;
 use usher_api::kueue::workload::Role;
@@ -16,6 +17,7 @@ use usher_sched::model::{self as sched, Block, Time, WorkloadId};
 use usher_sched::plan::Plan;
 use usher_sched::scheduler::{Event, Scheduler};
 
+use super::families::Families;
 use super::lower::{self, Dictionary, Shapes};
 use crate::queueing::status::show::{self, Subject};
 use crate::runtime::Key;
@@ -35,6 +37,7 @@ pub struct Book {
     unsupported: BTreeSet<sched::CheckId>,
     /// Whose object was seen, so that what it shows may have to change.
     touched: BTreeSet<Subject>,
+    families: Families,
 }
 
 /// A workload as it was last seen.
@@ -126,7 +129,8 @@ impl Book {
         self.scheduler.apply(Event::Queue(id, lowered));
         let selector = queue.map(|queue| queue.spec.namespace_selector.clone());
         let before = self.selectors.get(name).cloned();
-        if before != selector {
+        let turned = self.families.set_policy(name, queue.and_then(|queue| concurrent::lower(&queue.spec)));
+        if before != selector || turned {
             match selector {
                 Some(selector) => drop(self.selectors.insert(name.to_owned(), selector)),
                 None => drop(self.selectors.remove(name)),
@@ -208,9 +212,11 @@ impl Book {
             return self.seen(key, object);
         }
         if !is_scheduled(object) || self.is_folded(key, object) {
-            return self.gone(key);
+            self.gone(key);
+            return self.seen_parent(key, object);
         }
         self.fold(key, object);
+        self.families.forget_parent(key);
         let local = Key::new(&key.namespace, &object.spec.queue_name);
         let known = self.workloads.entry(id).or_insert_with(|| Known {
             object: object.clone(),
@@ -268,6 +274,19 @@ impl Book {
         }
     }
 
+    /// A Parent stands in line through its Variants: what is known of it is known of them.
+    fn seen_parent(&mut self, key: &Key, object: &Workload) {
+        if object.role() != Role::Parent || object.is(WorkloadCondition::Finished) {
+            return;
+        }
+        for variant in self.families.parent(key, object, queued_at(object)) {
+            let id = self.id(&variant);
+            if let Some(object) = self.workload(id).cloned() {
+                self.tell(id, &object);
+            }
+        }
+    }
+
     fn leave_local(&mut self, local: &Key, key: &Key) {
         if let Some(waiting) = self.by_local.get_mut(local) {
             waiting.remove(key);
@@ -285,12 +304,29 @@ impl Book {
             self.scheduler.apply(Event::Gone(id));
             let local = Key::new(&key.namespace, &known.object.spec.queue_name);
             self.leave_local(&local, key);
+            self.families.forget_variant(key, &known.object);
         }
+        self.families.forget_parent(key);
         self.words.names.workloads.release(&name);
     }
 
     fn tell(&mut self, id: WorkloadId, object: &Arc<Workload>) {
-        let lowered = self.lower(object);
+        let key = key_of(object);
+        let queue = self.locals.get(&Key::new(&key.namespace, &object.spec.queue_name)).cloned();
+        if self.families.is_represented(object, queue.as_ref()) {
+            return self.scheduler.apply(Event::Gone(id));
+        }
+        let mut lowered = self.lower(object);
+        if object.role() == Role::Variant
+            && let Some(place) = self.families.variant(&key, object, queue.as_ref())
+        {
+            if let Some(migration) = place.news {
+                self.scheduler.apply(Event::Group(place.group, migration));
+            }
+            lowered.group = Some(place.group);
+            lowered.sibling = place.sibling;
+            lowered.queued_at = place.queued_at.unwrap_or(lowered.queued_at);
+        }
         if let Some(known) = self.workloads.get_mut(&id) {
             known.shape = lowered.shape.clone();
         }
@@ -425,6 +461,11 @@ fn is_scheduled(object: &Workload) -> bool {
         && (object.metadata.deletion_timestamp.is_none() || object.is(WorkloadCondition::QuotaReserved))
 }
 
+fn key_of(object: &Workload) -> Key {
+    let meta = &object.metadata;
+    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+}
+
 fn wants_topology(request: &usher_api::kueue::workload::PodSetTopologyRequest) -> bool {
     request.required.is_some() || request.preferred.is_some() || request.unconstrained == Some(true)
 }
@@ -445,9 +486,10 @@ fn queued_at(object: &Workload) -> Time {
     at.or(created).map_or(Time(0), time)
 }
 
-/// Breaks ties of time the same way after every restart.
+/// Breaks ties of time the same way after every restart; siblings have their Parent's.
 fn place(object: &Workload) -> u64 {
-    let uid = object.metadata.uid.as_deref().unwrap_or_default();
+    let own = object.metadata.uid.as_deref().unwrap_or_default();
+    let uid = object.parent_uid().unwrap_or(own);
     let digits: String = uid.chars().filter(char::is_ascii_hexdigit).take(16).collect();
     u64::from_str_radix(&digits, 16).unwrap_or(0)
 }
