@@ -130,6 +130,8 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
     let (gates, run) = (&config.gates, &config.controllers);
     let cronjob = cronjob::Policy { annotate: gates.scheduled_annotation, local: jiff::tz::TimeZone::system() };
     let suspend = job::Policy { clear_start_time_on_suspend: gates.mutable_directives_when_suspended };
+    let concurrent_admission = gates.queues.concurrent_admission;
+    let queues = queueing::Policy { concurrent_admission, ..queueing::Policy::default() };
     let options = controllers::Options {
         gc: run.garbage_collector,
         namespaces: run.namespace,
@@ -141,7 +143,7 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
         cronjob: run.cronjob.then_some(cronjob),
         node_lifecycle: run.node_lifecycle,
         placement: run.placement,
-        queueing: run.queueing.then(queueing::Policy::default),
+        queueing: run.queueing.then_some(queues),
         ..controllers::Options::default()
     };
     server.metrics().register(|registry| {

@@ -37,8 +37,8 @@ pub(crate) fn start(
     tasks: &Tasks,
     metrics: &QueueMetrics,
 ) {
-    scheduler::run::start(client, clock, watches, tasks);
+    scheduler::run::start(client, clock, policy, watches, tasks);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
-    variants::start(client, clock, watches, tasks, metrics);
+    variants::start(client, clock, policy, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
 }

@@ -8,12 +8,14 @@ pub struct Policy {
     pub pods_ready: Option<PodsReady>,
     /// How long a finished Workload is kept; `None`: as long as its job.
     pub keep_finished: Option<SignedDuration>,
+    /// The gate `ConcurrentAdmission`; off: policies of queues are ignored, and Parents become regular Workloads.
+    pub concurrent_admission: bool,
 }
 
 /// As upstream has it unless told otherwise.
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { pods_ready: Some(PodsReady::default()), keep_finished: None }
+        Policy { pods_ready: Some(PodsReady::default()), keep_finished: None, concurrent_admission: true }
     }
 }
 

@@ -44,7 +44,7 @@ impl World {
         World {
             job: serde_json::from_value(job).unwrap(),
             workload: None,
-            policy: Policy { pods_ready: None, keep_finished: None },
+            policy: Policy { pods_ready: None, ..Policy::default() },
             now: Timestamp::from_second(1_700_000_000).unwrap(),
             done: Vec::new(),
         }

@@ -43,7 +43,7 @@ impl World {
             )
             .expect(read),
             owner: Owner::Somebody,
-            policy: Policy { pods_ready: None, keep_finished: None },
+            policy: Policy { pods_ready: None, ..Policy::default() },
             now: start(),
             events: Vec::new(),
             is_gone: false,

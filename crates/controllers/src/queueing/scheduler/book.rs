@@ -32,6 +32,7 @@ pub struct Book {
     selectors: BTreeMap<String, Selector>,
     locals: BTreeMap<Key, String>,
     namespaces: BTreeMap<String, BTreeMap<String, String>>,
+    races: bool,
     families: Families,
 }
 
@@ -57,6 +58,11 @@ fn time(at: Timestamp) -> Time {
 }
 
 impl Book {
+    /// `races`: queues may have their workloads race for several flavors.
+    pub fn new(races: bool) -> Book {
+        Book { races, ..Book::default() }
+    }
+
     pub fn plan(&mut self, now: Timestamp) -> Plan {
         self.scheduler.plan(time(now))
     }
@@ -76,7 +82,9 @@ impl Book {
         self.scheduler.apply(Event::Queue(id, lowered));
         let selector = queue.map(|queue| queue.spec.namespace_selector.clone());
         let before = self.selectors.get(name).cloned();
-        let turned = self.families.set_policy(name, queue.and_then(|queue| concurrent::lower(&queue.spec)));
+        let turned = self
+            .families
+            .set_policy(name, queue.filter(|_| self.races).and_then(|queue| concurrent::lower(&queue.spec)));
         if before != selector || turned {
             match selector {
                 Some(selector) => drop(self.selectors.insert(name.to_owned(), selector)),

@@ -18,6 +18,7 @@ use super::book::Book;
 use super::write::{Kind, Write, writes};
 use crate::queueing::apply::kueue;
 use crate::queueing::merge_patch;
+use crate::queueing::policy::Policy;
 use crate::runtime::{GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
 
 /// Writes under way at once.
@@ -44,7 +45,7 @@ struct Written {
     now: Option<Arc<Workload>>,
 }
 
-pub(crate) fn start(client: &Client, clock: &Clock, watches: &Watches, tasks: &Tasks) {
+pub(crate) fn start(client: &Client, clock: &Clock, policy: &Policy, watches: &Watches, tasks: &Tasks) {
     let views = Views {
         queues: watches.view(&kueue("clusterqueues")),
         locals: watches.view(&kueue("localqueues")),
@@ -65,7 +66,7 @@ pub(crate) fn start(client: &Client, clock: &Clock, watches: &Watches, tasks: &T
         recorder: Recorder::new(client, clock, "kueue-admission", tasks),
         tasks: tasks.clone(),
         views,
-        book: Book::default(),
+        book: Book::new(policy.concurrent_admission),
         room: Arc::new(Semaphore::new(CONCURRENT)),
         outbox: BTreeMap::new(),
         done,
