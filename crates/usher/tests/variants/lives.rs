@@ -351,28 +351,6 @@ async fn controllers_stopped_at_any_moment_of_a_migration_finish_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn in_a_strict_queue_a_job_that_moves_up_holds_nobody_up() {
-    let mut spec = upgrade_only();
-    spec["queueingStrategy"] = json!("StrictFIFO");
-    let desk = racing(&[("a", "0"), ("b", "2")], spec).await;
-    desk.submit(Queued { name: "first", ..Default::default() }).await;
-    until_runs_on(&desk, "first", "b").await;
-    until_active(&desk, "first", &["a", "b"]).await;
-    desk.submit(Queued { name: "second", ..Default::default() }).await;
-    until_runs_on(&desk, "second", "b").await;
-    desk.submit(Queued { name: "third", ..Default::default() }).await;
-    desk.submit(Queued { name: "small", cpu: "100m", ..Default::default() }).await;
-    desk.until_waits("small", "PendingEvaluation").await;
-    // The head comes before those who only want a better place.
-    set_quota(&desk, &[("a", "1"), ("b", "2")]).await;
-    until_runs_on(&desk, "third", "a").await;
-    desk.delete("second").await;
-    until_runs_on(&desk, "small", "b").await;
-    set_quota(&desk, &[("a", "2"), ("b", "2")]).await;
-    until_runs_on(&desk, "first", "a").await;
-}
-
-#[tokio::test(start_paused = true)]
 async fn with_the_gate_off_policies_are_ignored() {
     let policy = Policy { concurrent_admission: false, ..Policy::default() };
     let desk = desk_with(policy).await;
