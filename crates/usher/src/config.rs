@@ -141,7 +141,11 @@ impl UpConfig {
             listen: resolve(&listen)?,
             kubeconfig: flags.kubeconfig.or(file.kubeconfig).unwrap_or_else(|| data_dir.join("kubeconfig")),
             in_memory: flags.in_memory || file.in_memory,
-            queueing: queueing::Policy { elastic_jobs: gates.queues.elastic_jobs, ..queueing },
+            queueing: queueing::Policy {
+                elastic_jobs: gates.queues.elastic_jobs,
+                concurrent_admission: gates.queues.concurrent_admission,
+                ..queueing
+            },
             gates,
             token_auth_file: flags.token_auth_file.or(file.token_auth_file),
             node: node.check(&data_dir)?,

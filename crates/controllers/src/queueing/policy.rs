@@ -14,6 +14,8 @@ pub struct Policy {
     pub elastic_jobs: bool,
     /// Who borrows how much decides who is next, and who is sent away; `None`: priority and time do.
     pub fair_sharing: Option<FairSharing>,
+    /// The gate `ConcurrentAdmission`; off: policies of queues are ignored, and Parents become regular Workloads.
+    pub concurrent_admission: bool,
 }
 
 impl Policy {
@@ -30,7 +32,13 @@ impl Policy {
 /// As upstream has it unless told otherwise.
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { pods_ready: Some(PodsReady::default()), keep_finished: None, elastic_jobs: true, fair_sharing: None }
+        Policy {
+            pods_ready: Some(PodsReady::default()),
+            keep_finished: None,
+            elastic_jobs: true,
+            fair_sharing: None,
+            concurrent_admission: true,
+        }
     }
 }
 

@@ -110,11 +110,13 @@ async fn preemption_by_a_stranger_resets_the_parent() {
     desk.submit(Queued { name: "high", class: "high", runs: Some("100"), ..Default::default() }).await;
     let high = until_variant(&desk, "high", "b", "waits for its time", |w| w.spec.active == Some(false)).await;
     assert!(!is(&high, "QuotaReserved"));
+    desk.world.pass(590).await;
     until_runs_on(&desk, "high", "b").await;
     let low = until_active(&desk, "low", &["a"]).await;
     let noted = low.status.concurrent_admission.clone().expect("it");
     assert!(noted.reset_time > before.reset_time && noted.first_admission_time.is_none(), "{noted:?}");
     assert_eq!(said(&low, "Evicted").expect("it").1, "VariantEvicted");
+    desk.world.pass(590).await;
     until_runs_on(&desk, "low", "b").await;
     let ran = desk.world.clock.now().duration_since(noted.reset_time.expect("it").0).as_secs();
     assert!(ran >= 600, "its delay counted anew: {ran}");
@@ -346,4 +348,31 @@ async fn controllers_stopped_at_any_moment_of_a_migration_finish_it() {
         let all = desk.workloads().list(&ListParams::default()).await.expect("workloads").items;
         assert_eq!(all.len(), 3, "a Parent and two Variants, stopped at {moment}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_gate_off_policies_are_ignored() {
+    let policy = Policy { concurrent_admission: false, ..Policy::default() };
+    let desk = desk_with(policy).await;
+    race_in(&desk, &[("a", "0"), ("b", "1")], upgrade_only()).await;
+    desk.submit(Queued::default()).await;
+    until_runs_on(&desk, "j", "b").await;
+    assert!(variant(&desk, "j", "a").await.is_none());
+    set_quota(&desk, &[("a", "1"), ("b", "1")]).await;
+    desk.world.pass(60).await;
+    assert_eq!(flavor_of(&desk.world.job("j").await), "b", "nobody moves");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_that_is_limited_itself_races_only_for_what_it_may_have() {
+    let desk = racing(&[("a", "0"), ("b", "0"), ("c", "1")], upgrade_only()).await;
+    desk.submit(Queued::default()).await;
+    until_runs_on(&desk, "j", "c").await;
+    let parent = desk.workload_of("j").await.expect("it");
+    let limit = json!({"spec": {"admissionConstraints": {"allowedResourceFlavors": ["b", "c"]}}});
+    desk.workloads().patch(&parent.name_any(), &PatchParams::default(), &Patch::Merge(limit)).await.expect("limit it");
+    until_active(&desk, "j", &["b", "c"]).await;
+    set_quota(&desk, &[("a", "1"), ("b", "1"), ("c", "1")]).await;
+    until_runs_on(&desk, "j", "b").await;
+    until("a is gone", async || variant(&desk, "j", "a").await.is_none().then_some(())).await;
 }

@@ -37,6 +37,7 @@ pub struct Book {
     unsupported: BTreeSet<sched::CheckId>,
     /// Whose object was seen, so that what it shows may have to change.
     touched: BTreeSet<Subject>,
+    races: bool,
     families: Families,
 }
 
@@ -62,8 +63,9 @@ fn time(at: Timestamp) -> Time {
 }
 
 impl Book {
-    pub fn with(settings: sched::Settings) -> Book {
-        let mut book = Book::default();
+    /// `races`: queues may have their workloads race for several flavors.
+    pub fn with(settings: sched::Settings, races: bool) -> Book {
+        let mut book = Book { races, ..Book::default() };
         book.scheduler.apply(Event::Settings(settings));
         book
     }
@@ -129,7 +131,9 @@ impl Book {
         self.scheduler.apply(Event::Queue(id, lowered));
         let selector = queue.map(|queue| queue.spec.namespace_selector.clone());
         let before = self.selectors.get(name).cloned();
-        let turned = self.families.set_policy(name, queue.and_then(|queue| concurrent::lower(&queue.spec)));
+        let turned = self
+            .families
+            .set_policy(name, queue.filter(|_| self.races).and_then(|queue| concurrent::lower(&queue.spec)));
         if before != selector || turned {
             match selector {
                 Some(selector) => drop(self.selectors.insert(name.to_owned(), selector)),

@@ -91,7 +91,7 @@ pub(crate) fn start(
         recorder: Recorder::new(client, clock, "kueue-admission", tasks),
         tasks: tasks.clone(),
         views,
-        book: Book::with(policy.settings()),
+        book: Book::with(policy.settings(), policy.concurrent_admission),
         room: Arc::new(Semaphore::new(CONCURRENT)),
         outbox: BTreeMap::new(),
         done,

@@ -15,6 +15,7 @@ use usher_api::kueue::{API_VERSION, ClusterQueue, LocalQueue, Workload};
 use usher_env::Clock;
 
 use super::decide::{Next, Seen, Step, decide};
+use crate::queueing;
 use crate::queueing::apply::{controller_uid, kueue, revision};
 use crate::queueing::merge_patch;
 use crate::queueing::scheduler::write::Told;
@@ -24,6 +25,8 @@ use crate::runtime::{Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, 
 const WORKERS: usize = 8;
 
 struct Families {
+    /// The gate is on.
+    races: bool,
     client: Client,
     clock: Clock,
     watches: Watches,
@@ -44,12 +47,14 @@ struct Families {
 pub(in crate::queueing) fn start(
     client: &Client,
     clock: &Clock,
+    policy: &queueing::Policy,
     watches: &Watches,
     tasks: &Tasks,
     metrics: &QueueMetrics,
 ) {
     let workloads: Store<Workload> = watches.view(&kueue("workloads"));
     let all = Arc::new(Families {
+        races: policy.concurrent_admission,
         client: client.clone(),
         clock: clock.clone(),
         watches: watches.clone(),
@@ -152,7 +157,7 @@ impl Families {
         let local = self.locals.get(&Key::new(&key.namespace, &parent.spec.queue_name));
         let queue = local.and_then(|local| self.queues.get(&Key::new("", &local.spec.cluster_queue)));
         match queue {
-            Some(queue) => Some(concurrent::lower(&queue.spec)),
+            Some(queue) => Some(concurrent::lower(&queue.spec).filter(|_| self.races)),
             // Its end is its Variants' end.
             None => parent.is(WorkloadCondition::Finished).then_some(None),
         }

@@ -8,7 +8,4 @@ pub mod decide;
 pub mod make;
 mod report;
 
-#[cfg(test)]
-mod tests;
-
 pub(super) use apply::start;
