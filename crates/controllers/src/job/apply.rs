@@ -124,7 +124,7 @@ impl Controller {
         let mut claim = claim(&job, self.cache.candidates(&job));
         for pod in &claim.release {
             match self.calls.patch_pod(pod, &claim::release_patch(&job, pod)).await {
-                Ok(revision) => memory.wrote_pod(&revision),
+                Ok(meta) => memory.wrote_pod(&meta.resource_version),
                 Err(error) if is_not_found(&error) || is_invalid(&error) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -134,8 +134,8 @@ impl Controller {
         }
         for pod in &claim.adopt {
             match self.calls.patch_pod(pod, &claim::adopt_patch(&job, pod)).await {
-                Ok(revision) => {
-                    memory.wrote_pod(&revision);
+                Ok(meta) => {
+                    memory.wrote_pod(&meta.resource_version);
                     claim.own.push(Arc::new(claim::adopted(&job, pod)));
                 }
                 Err(error) if is_not_found(&error) => {}

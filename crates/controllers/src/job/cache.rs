@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::claim::{self, controller_of};
 use super::memory::{Behind, Memory, Shown};
+use super::orphans::is_tracked;
 use crate::runtime::{GroupResource, Index, Key, Store, Watches};
 
 pub struct Cache {
@@ -76,7 +77,8 @@ impl Cache {
         memory.behind(jobs, pods, |key| {
             let pod = self.pods.get(key)?;
             let uid = pod.metadata.uid.as_deref().unwrap_or_default().into();
-            Some(Shown { uid, being_deleted: pod.metadata.deletion_timestamp.is_some() })
+            let being_deleted = pod.metadata.deletion_timestamp.is_some();
+            Some(Shown { uid, being_deleted, tracked: is_tracked(&pod) })
         })
     }
 }

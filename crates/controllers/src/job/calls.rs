@@ -1,5 +1,7 @@
 //! The API calls of the Job controller: each reads of its answer what is needed and no more.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::batch::v1::{Job, JobStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -7,6 +9,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Precon
 use kube::core::Request;
 use serde_json::{Map, Value, json};
 
+use super::claim;
 use crate::runtime::Meta;
 use crate::runtime::meta::Partial;
 use crate::runtime::objects::{Page, is_not_found};
@@ -57,12 +60,22 @@ impl Calls {
         Ok(self.client.request::<Partial>(request).await?.metadata)
     }
 
-    /// Applies a strategic merge patch; returns the revision that the pod has then.
-    pub async fn patch_pod(&self, pod: &Pod, patch: &Value) -> Result<String, kube::Error> {
+    /// Applies a strategic merge patch; returns what the pod is then.
+    pub async fn patch_pod(&self, pod: &Pod, patch: &Value) -> Result<Meta, kube::Error> {
         let (namespace, name) = place(&pod.metadata);
         let request = pods(namespace).patch_metadata(name, &PatchParams::default(), &Patch::Strategic(patch));
         let answer: Partial = self.client.request(request.map_err(kube::Error::BuildRequest)?).await?;
-        Ok(answer.metadata.resource_version.to_string())
+        Ok(answer.metadata)
+    }
+
+    /// Removes the tracking finalizer; returns the revision at which the pod goes on without it. There is none to tell if
+    /// the pod is gone, or was being deleted and may have gone with its finalizer: that is answered with an old revision.
+    pub async fn strip_pod(&self, pod: &Pod) -> Result<Option<Arc<str>>, kube::Error> {
+        match self.patch_pod(pod, &claim::strip_patch()).await {
+            Ok(meta) => Ok(Some(meta).filter(|meta| !meta.being_deleted()).map(|meta| meta.resource_version)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     pub async fn delete_pod(&self, pod: &Pod) -> Result<(), kube::Error> {

@@ -2,6 +2,7 @@
 //! revision that was decided on. What came of the calls goes back into the pure functions.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -11,15 +12,14 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 
 use super::apply::{Controller, Error};
-use super::claim;
 use super::decide::tally::Suspension;
 use super::decide::{Done, Plan, Tally, conditions, settle, tally};
 use super::memory::Memory;
 use super::names;
 use super::observe::{Life, Member, Observed};
 use super::pods;
+use crate::runtime::Outcome;
 use crate::runtime::objects::{is_conflict, is_namespace_terminating, is_not_found, sentence};
-use crate::runtime::{Key, Outcome};
 
 /// Calls about one Job that are made at the same time.
 const AT_ONCE: usize = 16;
@@ -100,12 +100,14 @@ impl<'a> Sync<'a> {
         let deletions: Vec<_> = plan.delete().iter().copied().map(deletion).collect();
         let results: Vec<_> = stream::iter(deletions).buffered(AT_ONCE).collect().await;
         let about = reference(&self.observed.job);
-        for (at, result) in results {
+        for (at, Deletion { stripped, result }) in results {
             let pod = &self.observed.pods[at];
+            if let Some(revision) = stripped {
+                self.memory.stripped(pod.key(), pod.uid(), revision.as_deref());
+            }
             match result {
                 Ok(()) => {
-                    let key = Key::new(about.namespace.as_deref().unwrap_or_default(), pod.name());
-                    self.memory.deleted.insert(key, pod.uid().into());
+                    self.memory.deleted.insert(pod.key(), pod.uid().into());
                     done.deleted.insert(at);
                     let message = format!("Deleted pod: {}", pod.name());
                     controller.recorder.normal(about.clone(), "SuccessfulDelete", message);
@@ -165,24 +167,22 @@ impl<'a> Sync<'a> {
 
     /// Removes the tracking finalizer; returns the positions of the pods that have none any longer.
     async fn strip(&mut self, positions: &[usize]) -> BTreeSet<usize> {
-        let patch = claim::strip_patch();
         let removal = |at: usize| {
-            let (calls, pod, patch) = (&self.controller.calls, &self.observed.pods[at].pod, &patch);
-            async move { (at, calls.patch_pod(pod, patch).await) }
+            let (calls, pod) = (&self.controller.calls, &self.observed.pods[at].pod);
+            async move { (at, calls.strip_pod(pod).await) }
         };
         let removals: Vec<_> = positions.iter().copied().map(removal).collect();
         let results: Vec<_> = stream::iter(removals).buffered(AT_ONCE).collect().await;
         let mut stripped = BTreeSet::new();
         for (at, result) in results {
+            let pod = &self.observed.pods[at];
             match result {
-                Ok(revision) => self.memory.wrote_pod(&revision),
-                Err(error) if is_not_found(&error) => {}
-                Err(error) => {
-                    self.failure.get_or_insert(error.into());
-                    continue;
+                Ok(revision) => {
+                    self.memory.stripped(pod.key(), pod.uid(), revision.as_deref());
+                    stripped.insert(at);
                 }
+                Err(error) => drop(self.failure.get_or_insert(error.into())),
             }
-            stripped.insert(at);
         }
         stripped
     }
@@ -216,12 +216,23 @@ impl<'a> Sync<'a> {
     }
 }
 
+/// What came of deleting a pod.
+struct Deletion {
+    /// It lost its finalizer, at this revision if one was told.
+    stripped: Option<Option<Arc<str>>>,
+    result: Result<(), kube::Error>,
+}
+
 /// An uncounted pod loses its finalizer first: once that is gone nobody takes its end for a failure.
-async fn delete(controller: &Controller, pod: &Member, uncounted: bool) -> Result<(), kube::Error> {
-    if uncounted && pod.tracked {
-        controller.calls.patch_pod(&pod.pod, &claim::strip_patch()).await?;
-    }
-    controller.calls.delete_pod(&pod.pod).await
+async fn delete(controller: &Controller, pod: &Member, uncounted: bool) -> Deletion {
+    let stripped = match uncounted && pod.tracked {
+        true => match controller.calls.strip_pod(&pod.pod).await {
+            Ok(revision) => Some(revision),
+            Err(error) => return Deletion { stripped: None, result: Err(error) },
+        },
+        false => None,
+    };
+    Deletion { stripped, result: controller.calls.delete_pod(&pod.pod).await }
 }
 
 /// Whether the server certainly did not do what it was asked for.

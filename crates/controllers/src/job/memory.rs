@@ -22,14 +22,18 @@ pub struct Memory {
     pub pod_revision: u64,
     /// Pods that were deleted, by uid: at once or gracefully, the cache must show it.
     pub deleted: BTreeMap<Key, Arc<str>>,
+    /// Pods that may have gone with their finalizer, by uid: the cache must show them gone or without it. Until then they
+    /// look as if they were not counted.
+    pub stripped: BTreeMap<Key, Arc<str>>,
     /// A creation was not answered: whether there is a pod must be asked.
     pub unsure: bool,
 }
 
-/// What a cache shows of a pod: its uid, and whether it is being deleted.
+/// What a cache shows of a pod: its uid, whether it is being deleted, and whether it has the tracking finalizer.
 pub struct Shown {
     pub uid: Arc<str>,
     pub being_deleted: bool,
+    pub tracked: bool,
 }
 
 /// The kind whose cache is behind.
@@ -50,7 +54,9 @@ impl Memory {
             return Some(Behind::Jobs);
         }
         self.deleted.retain(|key, uid| shown(key).is_some_and(|pod| pod.uid == *uid && !pod.being_deleted));
-        (pods < self.pod_revision || !self.deleted.is_empty()).then_some(Behind::Pods)
+        self.stripped.retain(|key, uid| shown(key).is_some_and(|pod| pod.uid == *uid && pod.tracked));
+        let awaits = !self.deleted.is_empty() || !self.stripped.is_empty();
+        (pods < self.pod_revision || awaits).then_some(Behind::Pods)
     }
 
     pub fn wrote_job(&mut self, revision: &str) {
@@ -59,6 +65,14 @@ impl Memory {
 
     pub fn wrote_pod(&mut self, revision: &str) {
         self.pod_revision = self.pod_revision.max(revision.parse().unwrap_or(0));
+    }
+
+    /// A pod has lost its finalizer: at `revision`, or at one that nobody told because it may be gone.
+    pub fn stripped(&mut self, pod: Key, uid: &str, revision: Option<&str>) {
+        match revision {
+            Some(revision) => self.wrote_pod(revision),
+            None => drop(self.stripped.insert(pod, uid.into())),
+        }
     }
 }
 
@@ -103,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_deleted_pod_is_awaited_until_it_is_gone_replaced_or_marked() {
-        let shown = |uid: &str, being_deleted| Some(Shown { uid: uid.into(), being_deleted });
+        let shown = |uid: &str, being_deleted| Some(Shown { uid: uid.into(), being_deleted, tracked: false });
         let key = Key::new("n", "p");
         for (cache, behind) in [
             (("a", false, true), Some(Behind::Pods)),
@@ -115,6 +129,22 @@ mod tests {
             memory.deleted.insert(key.clone(), "a".into());
             let (uid, being_deleted, there) = cache;
             assert_eq!(memory.behind(0, 0, |_| shown(uid, being_deleted).filter(|_| there)), behind, "{cache:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_may_have_gone_with_its_finalizer_is_awaited_until_it_is_gone_replaced_or_without_it() {
+        let key = Key::new("n", "p");
+        for (cache, behind) in [
+            (Some(("a", true)), Some(Behind::Pods)),
+            (Some(("a", false)), None),
+            (Some(("b", true)), None),
+            (None, None),
+        ] {
+            let mut memory = Memory::of("u");
+            memory.stripped(key.clone(), "a", None);
+            let shown = |_: &Key| cache.map(|(uid, tracked)| Shown { uid: uid.into(), being_deleted: true, tracked });
+            assert_eq!(memory.behind(0, 0, shown), behind, "{cache:?}");
         }
     }
 

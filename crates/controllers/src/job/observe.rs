@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodCondition};
 
 use super::decide::backoff::Record;
 use super::names;
+use crate::runtime::Key;
 
 /// The gates that the controller depends on, read once at the edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +186,10 @@ impl Member {
 
     pub fn name(&self) -> &str {
         self.pod.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    pub fn key(&self) -> Key {
+        Key::new(self.pod.metadata.namespace.as_deref().unwrap_or_default(), self.name())
     }
 
     pub fn uid(&self) -> &str {

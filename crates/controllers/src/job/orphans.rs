@@ -7,10 +7,9 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::apply::{Controller, managed_elsewhere};
-use super::claim::{self, controller_of};
+use super::claim::controller_of;
 use super::decide::conditions;
 use super::names;
-use crate::runtime::objects::is_not_found;
 use crate::runtime::{Key, Outcome};
 
 pub fn is_tracked(pod: &Pod) -> bool {
@@ -27,10 +26,7 @@ impl Controller {
         if self.is_accounted_for(&pod) {
             return Ok(Outcome::Settled);
         }
-        match self.calls.patch_pod(&pod, &claim::strip_patch()).await {
-            Err(error) if !is_not_found(&error) => Err(error),
-            _ => Ok(Outcome::Settled),
-        }
+        self.calls.strip_pod(&pod).await.map(|_| Outcome::Settled)
     }
 
     /// Whether the finalizer is somebody's: a Job's that still counts, or another controller's.
