@@ -6,3 +6,4 @@ pub mod field;
 pub mod kueue;
 pub mod names;
 pub mod quantity;
+pub mod ray;

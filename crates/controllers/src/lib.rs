@@ -12,6 +12,7 @@ pub mod namespaces;
 pub mod node_lifecycle;
 pub mod placement;
 pub mod queueing;
+pub mod raycluster;
 pub mod runtime;
 pub mod service_accounts;
 #[cfg(feature = "testing")]
@@ -53,6 +54,8 @@ pub struct Options {
     pub event_ttl: Option<Duration>,
     /// Jobs get their pods, and end.
     pub job: Option<job::Options>,
+    /// RayClusters get their pods: KubeRay's part, where there is none.
+    pub ray_cluster: bool,
     /// Jobs that are over go when their time to live is.
     pub ttl_after_finished: bool,
     /// Register it to see what the Job controllers do.
@@ -78,6 +81,7 @@ impl Default for Options {
             cronjob_metrics: cronjob::Metrics::default(),
             event_ttl: Some(Duration::from_secs(3600)),
             job: Some(job::Options::default()),
+            ray_cluster: true,
             ttl_after_finished: true,
             job_metrics: job::JobMetrics::default(),
             metrics: QueueMetrics::default(),
@@ -98,6 +102,7 @@ impl Options {
             cronjob: None,
             event_ttl: None,
             job: None,
+            ray_cluster: false,
             ttl_after_finished: false,
             ..Options::default()
         }
@@ -130,6 +135,9 @@ impl Controllers {
         }
         if let Some(job) = options.job {
             job::start(client.clone(), clock.clone(), job, &options.job_metrics, &watches, &tasks, metrics);
+        }
+        if options.ray_cluster {
+            raycluster::start(&client, &clock, &watches, &tasks, metrics);
         }
         if options.ttl_after_finished {
             ttl_after_finished::start(client.clone(), clock.clone(), &options.job_metrics, &watches, &tasks, metrics);

@@ -27,6 +27,8 @@ controllers! {
     root_ca = "root-ca-certificate-publisher-controller",
     cluster_role_aggregation = "clusterrole-aggregation-controller",
     job = "job-controller",
+    /// Makes the pods of RayClusters: KubeRay's part.
+    ray_cluster = "raycluster-controller",
     ttl_after_finished = "ttl-after-finished-controller",
     cronjob = "cronjob-controller",
     node_lifecycle = "node-lifecycle-controller",

@@ -103,7 +103,8 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     let keys = Keys { service_account: pki.service_account_key, tokens };
     let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
     server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;
-    server.install(usher_api::kueue::definitions()).await.map_err(|e| StartError::Bootstrap(e.message))?;
+    let definitions = [usher_api::kueue::definitions(), usher_api::ray::definitions()].concat();
+    server.install(definitions).await.map_err(|e| StartError::Bootstrap(e.message))?;
 
     server.clone().start_custom_resources();
     listener.set_nonblocking(true).map_err(StartError::Runtime)?;
@@ -140,6 +141,7 @@ fn start_controllers(server: &Server, ca_pem: String, config: &UpConfig) -> Hand
         root_ca: run.root_ca.then_some(ca_pem),
         cluster_roles: run.cluster_role_aggregation,
         job: run.job.then(|| job::Options { policy: suspend, ..job::Options::default() }),
+        ray_cluster: run.ray_cluster,
         ttl_after_finished: run.ttl_after_finished,
         cronjob: run.cronjob.then_some(cronjob),
         node_lifecycle: run.node_lifecycle,

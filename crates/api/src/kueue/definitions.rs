@@ -46,6 +46,13 @@ mod tests {
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../crds")
     }
 
+    /// What is for clusters of others lies on its own: `kubectl apply -f crds` must not replace KubeRay's definition.
+    fn place(definition: &Value) -> PathBuf {
+        let group = definition["spec"]["group"].as_str().unwrap();
+        let place = if group == crate::kueue::GROUP { files() } else { files().join("ray") };
+        place.join(format!("{}.yaml", name(definition)))
+    }
+
     fn name(definition: &Value) -> &str {
         definition["metadata"]["name"].as_str().unwrap()
     }
@@ -53,22 +60,23 @@ mod tests {
     #[test]
     fn the_committed_files_are_what_the_code_generates() {
         let mut expected = Vec::new();
-        for definition in definitions() {
-            let path = files().join(format!("{}.yaml", name(&definition)));
+        for definition in definitions().into_iter().chain(crate::ray::definitions()) {
+            let path = place(&definition);
             let text = format!(
                 "# Generated from crates/api by `{UPDATE}=1 cargo test -p usher-api definitions`.\n{}",
                 serde_saphyr::to_string(&definition).unwrap()
             );
             if std::env::var_os(UPDATE).is_some() {
-                std::fs::create_dir_all(files()).unwrap();
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(&path, &text).unwrap();
             }
             let committed = std::fs::read_to_string(&path).unwrap_or_default();
             assert_eq!(committed, text, "{} is old: write it anew with {UPDATE}=1", path.display());
             assert_eq!(serde_saphyr::from_str::<Value>(&committed).unwrap(), definition, "YAML of {}", path.display());
-            expected.push(path.file_name().unwrap().to_owned());
+            expected.push(path);
         }
-        let mut found: Vec<_> = std::fs::read_dir(files()).unwrap().map(|f| f.unwrap().file_name()).collect();
+        let within = |place: PathBuf| std::fs::read_dir(place).unwrap().map(|f| f.unwrap().path());
+        let mut found: Vec<_> = within(files()).chain(within(files().join("ray"))).filter(|f| f.is_file()).collect();
         found.sort();
         expected.sort();
         assert_eq!(found, expected);

@@ -21,7 +21,7 @@ pub mod names;
 pub mod quota;
 pub mod resource_flavor;
 pub mod rules;
-mod template;
+pub(crate) mod template;
 pub mod topology;
 pub mod workload;
 pub mod workload_priority_class;

@@ -4,7 +4,7 @@
 //! k8s-openapi take strings only. So templates are read through JSON, where quantities become text as Go writes it: equal
 //! amounts are equal then.
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -20,6 +20,13 @@ pub fn lenient<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PodTemplate
 /// Reads a template, or says why it is none.
 pub fn read(template: &Value) -> Result<PodTemplateSpec, String> {
     lenient(template.clone()).map_err(|e: serde_json::Error| e.to_string())
+}
+
+/// What a container asks for, as read from JSON; `None` if that is something else.
+pub fn read_resources(resources: &Value) -> Option<ResourceRequirements> {
+    let mut resources = resources.clone();
+    walk(&mut resources);
+    serde_json::from_value(resources).ok()
 }
 
 /// The places in a template where quantities may be: maps of them, and single ones.

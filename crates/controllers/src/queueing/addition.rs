@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PodTemplateSpec, Toleration};
-use usher_api::kueue::keys::label;
-use usher_api::kueue::workload::PodSet;
+use k8s_openapi::api::core::v1::{PodSchedulingGate, PodTemplateSpec, Toleration};
+use usher_api::kueue::keys::{self, annotation, label, scheduling_gate};
+use usher_api::kueue::workload::{PodSet, PodSetTopologyRequest};
 use usher_api::kueue::workload_status::{PodSetAssignment, PodSetUpdate};
 use usher_api::kueue::{ResourceFlavor, Workload};
 use usher_api::names::dns1123_label;
@@ -109,6 +109,41 @@ impl Addition {
         without_empty(&mut merged);
         Ok(merged)
     }
+}
+
+/// What an admission may have added is as before; all else is left as it is, and so are labels that its kind makes.
+pub fn restore(template: &mut PodTemplateSpec, before: &PodTemplateSpec, is_made: impl Fn(&str) -> bool) {
+    let meta = template.metadata.get_or_insert_default();
+    let old = before.metadata.clone().unwrap_or_default();
+    let made = meta.labels.take().unwrap_or_default().into_iter().filter(|(key, _)| is_made(key));
+    let mut labels = old.labels.unwrap_or_default();
+    labels.extend(made);
+    (meta.labels, meta.annotations) = (Some(labels), old.annotations);
+    let (spec, old) = (template.spec.get_or_insert_default(), before.spec.clone().unwrap_or_default());
+    (spec.node_selector, spec.tolerations) = (old.node_selector, old.tolerations);
+    spec.scheduling_gates = old.scheduling_gates;
+    without_empty(template);
+}
+
+/// Pods made from this template wait for their turn (KEP-77).
+pub fn gate(template: &mut PodTemplateSpec) {
+    let gates = template.spec.get_or_insert_default().scheduling_gates.get_or_insert_default();
+    if !gates.iter().any(|gate| gate.name == scheduling_gate::ELASTIC_JOB) {
+        gates.push(PodSchedulingGate { name: scheduling_gate::ELASTIC_JOB.to_owned() });
+    }
+}
+
+/// What the annotations of pods say about where they are to be.
+pub fn topology_of(template: &PodTemplateSpec) -> Option<PodSetTopologyRequest> {
+    let notes = template.metadata.as_ref()?.annotations.as_ref()?;
+    let noted = |key: &str| notes.get(key).cloned();
+    let request = PodSetTopologyRequest {
+        required: noted(annotation::REQUIRED_TOPOLOGY),
+        preferred: noted(annotation::PREFERRED_TOPOLOGY),
+        unconstrained: noted(annotation::UNCONSTRAINED_TOPOLOGY).map(|said| said == keys::TRUE),
+        ..PodSetTopologyRequest::default()
+    };
+    (request != PodSetTopologyRequest::default()).then_some(request)
 }
 
 /// Absent and empty mean the same; absent is what a server shows.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Client;
@@ -16,6 +17,7 @@ use usher_api::kueue::keys::{self, label};
 use usher_api::kueue::workload::{PriorityClassRef, Role};
 use usher_api::kueue::workload_status::WorkloadStatus;
 use usher_api::kueue::{ResourceFlavor, Workload, WorkloadPriorityClass};
+use usher_api::ray::RayCluster;
 use usher_env::Clock;
 
 use super::decide::{Change, Observed, Priority, Step, decide, prebuilt_name, queue_name};
@@ -43,6 +45,9 @@ pub(super) struct Jobs<J> {
     watches: Watches,
     recorder: Recorder,
     jobs: Store<J>,
+    /// Kinds of jobs that may own others.
+    batch: Store<Job>,
+    rays: Store<RayCluster>,
     workloads: Store<Workload>,
     /// By the uid of the object that controls them.
     owned: Index<Workload>,
@@ -87,6 +92,8 @@ pub(super) fn start<J: JobKind>(
         watches: watches.clone(),
         recorder: Recorder::new(client, clock, &component, tasks),
         jobs: watches.view(&J::resource()),
+        batch: watches.view(&Job::resource()),
+        rays: watches.view(&RayCluster::resource()),
         owned: workloads.index(|w| controller_uid(w).into_iter().collect()),
         on_flavor: workloads.index(assigned_flavors),
         workloads,
@@ -180,13 +187,25 @@ impl<J: JobKind> Jobs<J> {
             self.wrote.lock().remove(key);
             return Ok(Outcome::Settled);
         };
-        if queue_name(&*job).is_none() || !self.is_fresh(key) {
+        if queue_name(&*job).is_none() || self.follows_its_owner(&*job) || !self.is_fresh(key) {
             // Not ours; or the caches do not show our last write yet, and its event will bring us back.
             return Ok(Outcome::Settled);
         }
         let step = self.decide(key, &*job);
         self.carry_out(key, &job, step).await?;
         Ok(Outcome::Settled)
+    }
+
+    /// Whether it belongs to a job that is queued itself: that one was admitted for both.
+    fn follows_its_owner(&self, job: &J) -> bool {
+        let meta = job.metadata();
+        let owner = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        let Some(owner) = owner else { return false };
+        let key = Key::new(meta.namespace.as_deref().unwrap_or_default(), &owner.name);
+        let is = |api_version: &str, kind: &str| owner.api_version == api_version && owner.kind == kind;
+        (is(Job::API_VERSION, Job::KIND) && self.batch.get(&key).is_some_and(|job| queue_name(&*job).is_some()))
+            || (is(RayCluster::API_VERSION, RayCluster::KIND)
+                && self.rays.get(&key).is_some_and(|cluster| queue_name(&*cluster).is_some()))
     }
 
     fn decide(&self, key: &Key, job: &J) -> Step<J> {

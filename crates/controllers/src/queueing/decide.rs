@@ -188,7 +188,10 @@ pub fn workload_for<J: JobKind>(job: &J, priority: &Priority) -> Workload {
         let others = [annotation::ADMISSION_GATED_BY, annotation::ELASTIC_JOB];
         key.starts_with(annotation::PROVISIONING_PREFIX) || others.contains(&key.as_str())
     });
-    let annotations: BTreeMap<String, String> = passed_on.map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut annotations: BTreeMap<String, String> = passed_on.map(|(k, v)| (k.clone(), v.clone())).collect();
+    if job.is_elastic() {
+        annotations.insert(annotation::ELASTIC_JOB.to_owned(), keys::TRUE.to_owned());
+    }
     Workload {
         metadata: ObjectMeta {
             name: Some(names::for_owner(&owner, "")),
@@ -316,8 +319,14 @@ impl<J: JobKind> One<'_, J> {
     /// An elastic job that runs is resized where it is.
     fn resize_in_place(&self) -> Step<J> {
         let wanted = self.job().pod_sets();
-        let (pods_now, now) = (self.job().pods_now(), self.now);
-        let elastic = Elastic { parent: self.workload, slices: self.seen.slices, wanted: &wanted, pods_now, now };
+        let elastic = Elastic {
+            parent: self.workload,
+            slices: self.seen.slices,
+            wanted: &wanted,
+            replica_size: &|set| self.job().replica_size(set),
+            pods_now: self.job().pods_now(),
+            now: self.now,
+        };
         match elastic.next() {
             None => Step::Nothing,
             Some(Resize::Create(slices)) => Step::CreateSlices(slices),

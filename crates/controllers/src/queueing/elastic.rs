@@ -8,7 +8,7 @@
 //! 2. slices that are no longer wanted go, the newest first;
 //! 3. slices that are admitted are folded, as many as there are, in one write;
 //! 4. fewer wanted than admitted: the counts are lowered in place, and the quota is free;
-//! 5. more wanted: a slice for each that is missing;
+//! 5. more wanted: a slice for each replica that is missing, of as many pods as its kind says;
 //! 6. when all that is wanted is admitted, the spec says so too, and folded slices that are gone are forgotten.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use usher_api::kueue::conditions::{self, ResizeReason, WorkloadCondition};
 use usher_api::kueue::keys::{self, label};
 use usher_api::kueue::workload::{PodSet, WorkloadSpec};
-use usher_api::kueue::workload_status::{PodSetAssignment, WorkloadStatus};
+use usher_api::kueue::workload_status::{Admission, PodSetAssignment, WorkloadStatus};
 use usher_api::kueue::{API_VERSION, Workload, names};
 use usher_api::quantity::Quantity;
 
@@ -48,6 +48,8 @@ pub struct Elastic<'a> {
     pub slices: &'a [Arc<Workload>],
     /// The pod sets as the job has them now.
     pub wanted: &'a [PodSet],
+    /// How many pods a replica of a pod set has.
+    pub replica_size: &'a dyn Fn(&str) -> i32,
     /// Pods there are, terminating ones included.
     pub pods_now: i32,
     pub now: Timestamp,
@@ -87,7 +89,7 @@ impl Elastic<'_> {
     }
 
     fn admitted(&self, set: &str) -> i32 {
-        self.assignments().iter().find(|a| a.name == set).and_then(|a| a.count).unwrap_or(0)
+        self.parent.status.admission.as_ref().map_or(0, |admission| admitted_in(admission, set))
     }
 
     /// Slices of a pod set that count for themselves, the oldest first.
@@ -170,16 +172,18 @@ impl Elastic<'_> {
         let mut free = (1..).filter(|n| !taken.contains(n));
         let mut missing = Vec::new();
         for set in self.wanted {
-            let have = self.admitted(&set.name) + replicas(&self.open(&set.name));
-            for _ in have..set.count {
-                missing.push(self.slice(set, free.next()?));
+            let mut have = self.admitted(&set.name) + replicas(&self.open(&set.name));
+            while have < set.count {
+                let pods = self.size(&set.name).min(set.count - have);
+                missing.push(self.slice(set, pods, free.next()?));
+                have += pods;
             }
         }
         (!missing.is_empty()).then_some(Resize::Create(missing))
     }
 
     /// One more replica of a pod set, with all that its parent is queued with.
-    fn slice(&self, set: &PodSet, number: u64) -> Workload {
+    fn slice(&self, set: &PodSet, count: i32, number: u64) -> Workload {
         let (meta, spec) = (&self.parent.metadata, &self.parent.spec);
         let (name, parent_uid) = (meta.name.clone().unwrap_or_default(), uid(self.parent).to_owned());
         let owner = OwnerReference {
@@ -200,7 +204,7 @@ impl Elastic<'_> {
                 ..ObjectMeta::default()
             },
             spec: WorkloadSpec {
-                pod_sets: vec![PodSet { name: set.name.clone(), template, count: 1, ..PodSet::default() }],
+                pod_sets: vec![PodSet { name: set.name.clone(), template, count, ..PodSet::default() }],
                 maximum_execution_time_seconds: None,
                 preemption_gates: Vec::new(),
                 ..spec.clone()
@@ -209,13 +213,16 @@ impl Elastic<'_> {
         }
     }
 
+    /// Pod set by pod set: one may have its size while another waits.
     fn settle_spec(&self) -> Option<Resize> {
-        let done = self.wanted.iter().all(|set| set.count == self.admitted(&set.name));
         let mut to = self.parent.spec.clone();
-        for set in &mut to.pod_sets {
-            set.count = self.admitted(&set.name);
+        for own in &mut to.pod_sets {
+            let admitted = self.admitted(&own.name);
+            if self.wanted.iter().any(|set| set.name == own.name && set.count == admitted) {
+                own.count = admitted;
+            }
         }
-        (done && to != self.parent.spec).then(|| Resize::Spec(Box::new(to)))
+        (to != self.parent.spec).then(|| Resize::Spec(Box::new(to)))
     }
 
     fn settle_status(&self) -> Option<Resize> {
@@ -229,32 +236,48 @@ impl Elastic<'_> {
         Resize::Status(Box::new(self.told(to).status), what)
     }
 
+    /// Pods of one replica.
+    fn size(&self, set: &str) -> i32 {
+        (self.replica_size)(set).max(1)
+    }
+
     /// The condition ResizeRequested, as it is to be after this change of the status.
     fn told(&self, to: Transition) -> Transition {
         let admission = to.status.admission.clone().unwrap_or_default();
-        let count = |a: &PodSetAssignment| a.count.unwrap_or(0);
-        let admitted: i32 = admission.pod_set_assignments.iter().map(count).sum();
-        let wanted: i32 = self.wanted.iter().map(|set| set.count).sum();
-        let before: i32 = self.parent.spec.pod_sets.iter().map(|set| set.count).sum();
         let began = conditions::find(&to.status.conditions, WorkloadCondition::ResizeRequested.as_str()).is_some();
-        if admitted < wanted {
-            let (added, of) = ((admitted - before).max(0), (wanted - before).max(wanted - admitted));
+        let (mut added, mut of, mut replicas) = (0, 0, 0);
+        let (mut wanted, mut same) = (0, true);
+        for set in self.wanted {
+            let got = admitted_in(&admission, &set.name);
+            let before = self.parent.spec.pod_sets.iter().find(|own| own.name == set.name).map_or(0, |own| own.count);
+            let size = self.size(&set.name);
+            if got < set.count {
+                of += (set.count - before).max(set.count - got) / size;
+            } else {
+                of += (set.count - before).max(0) / size;
+            }
+            added += (got.min(set.count) - before).max(0) / size;
+            replicas += set.count / size;
+            wanted += set.count;
+            same &= before == set.count;
+        }
+        if self.wanted.iter().any(|set| admitted_in(&admission, &set.name) < set.count) {
             let message = format!("{added} of {of} added replicas admitted, {}", self.waited_for(&admission));
             return to.resizing(true, ResizeReason::ScaleUp, &message);
         }
-        if self.pods_now > wanted && (began || before > wanted) {
+        if self.pods_now > wanted && (began || !same) {
             let left = self.pods_now - wanted;
             let message = format!("{left} pods above the new size of {wanted} are still there");
             return to.resizing(true, ResizeReason::ScaleDown, &message);
         }
-        if !began && before == wanted {
+        if !began && same {
             return to;
         }
-        to.resizing(false, ResizeReason::Resized, &format!("All {wanted} replicas are admitted"))
+        to.resizing(false, ResizeReason::Resized, &format!("All {replicas} replicas are admitted"))
     }
 
     /// `waiting for 2 gpu in flavor spot`.
-    fn waited_for(&self, admission: &usher_api::kueue::workload_status::Admission) -> String {
+    fn waited_for(&self, admission: &Admission) -> String {
         let mut parts = Vec::new();
         for got in &admission.pod_set_assignments {
             let (count, wanted) = (got.count.unwrap_or(0), self.wanted.iter().find(|set| set.name == got.name));
@@ -270,6 +293,10 @@ impl Elastic<'_> {
         }
         if parts.is_empty() { "waiting".to_owned() } else { format!("waiting for {}", parts.join(", ")) }
     }
+}
+
+fn admitted_in(admission: &Admission, set: &str) -> i32 {
+    admission.pod_set_assignments.iter().find(|a| a.name == set).and_then(|a| a.count).unwrap_or(0)
 }
 
 fn set_of(slice: &Workload) -> Option<&str> {

@@ -47,6 +47,10 @@ pub trait JobKind: Serialize + DeserializeOwned + Clone + Send + Sync + 'static 
         let notes = self.metadata().annotations.as_ref();
         notes.and_then(|notes| notes.get(annotation::ELASTIC_JOB)).is_some_and(|said| said == keys::TRUE)
     }
+    /// Pods that come and go together, in one of its pod sets: resized by as many at once.
+    fn replica_size(&self, _pod_set: &str) -> i32 {
+        1
+    }
     /// Makes its pods what they are to be once admitted, as many as were admitted.
     fn add(&mut self, additions: &[Addition]) -> Result<(), AdditionError>;
     /// Pods made from now on wait for their turn (KEP-77).

@@ -13,7 +13,7 @@ pub mod elastic;
 pub mod kind;
 pub mod kinds;
 pub mod lifecycle;
-mod merge_patch;
+pub(crate) mod merge_patch;
 pub mod policy;
 pub mod scheduler;
 pub mod shape;
@@ -27,6 +27,7 @@ mod tests;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
+use usher_api::ray::RayCluster;
 use usher_env::Clock;
 
 use crate::runtime::{QueueMetrics, Tasks, Watches};
@@ -48,5 +49,7 @@ pub(crate) fn start(
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
     variants::start(client, clock, policy, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
-    ungate::start(client, watches, tasks, metrics);
+    apply::start::<RayCluster>(client, clock, policy, watches, tasks, metrics);
+    ungate::start::<Job>(client, watches, tasks, metrics);
+    ungate::start::<RayCluster>(client, watches, tasks, metrics);
 }

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -15,11 +14,15 @@ use parking_lot::Mutex;
 use serde_json::json;
 use usher_api::kueue::Workload;
 use usher_api::kueue::conditions::WorkloadCondition;
-use usher_api::kueue::keys::{MAIN_POD_SET, annotation, label, scheduling_gate};
+use usher_api::kueue::keys::{MAIN_POD_SET, label, scheduling_gate};
+use usher_api::ray::keys::label::{HOST_INDEX, REPLICA_INDEX};
 
 use super::apply::{controller_uid, kueue};
+use super::kind::JobKind;
 use crate::runtime::objects::{is_conflict, is_invalid, is_not_found};
-use crate::runtime::{GroupResource, Index, Key, Outcome, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue};
+use crate::runtime::{
+    GroupResource, Index, Key, Outcome, OwnerRef, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue,
+};
 
 const WORKERS: usize = 4;
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -48,29 +51,29 @@ pub fn to_let_go(pods: &[Gated], admitted: usize) -> Vec<&Gated> {
     waiting
 }
 
-struct Ungater {
+struct Ungater<J> {
     client: Client,
     pods: Index<Pod>,
-    jobs: Store<Job>,
+    jobs: Store<J>,
     /// By the uid of the job.
     workloads: Index<Workload>,
     /// Pods that were let go and are not seen to be yet, job by job: the watch may be slow, the count must not be.
     under_way: Mutex<BTreeMap<Key, BTreeMap<String, ()>>>,
 }
 
-pub(super) fn start(client: &Client, watches: &Watches, tasks: &Tasks, metrics: &QueueMetrics) {
+pub(super) fn start<J: JobKind>(client: &Client, watches: &Watches, tasks: &Tasks, metrics: &QueueMetrics) {
     let pods: Store<Pod> = watches.view(&GroupResource::new("", "pods"));
     let workloads: Store<Workload> = watches.view(&kueue("workloads"));
-    let ungater = Arc::new(Ungater {
+    let ungater = Arc::new(Ungater::<J> {
         client: client.clone(),
         pods: pods.index(|pod| owner(pod).into_iter().collect()),
-        jobs: watches.view(&GroupResource::new("batch", "jobs")),
+        jobs: watches.view(&J::resource()),
         workloads: workloads.index(|workload| controller_uid(workload).into_iter().collect()),
         under_way: Mutex::default(),
     });
-    let queue: WorkQueue<Key> = WorkQueue::new("elastic_ungater", metrics);
+    let queue: WorkQueue<Key> = WorkQueue::new(&format!("elastic_{}_ungater", J::KIND.to_lowercase()), metrics);
     let mut signals = watches.subscribe(|resource| {
-        resource.id.is("", "pods") || resource.id.is("batch", "jobs") || resource.id == kueue("workloads")
+        resource.id.is("", "pods") || resource.id == J::resource() || resource.id == kueue("workloads")
     });
     let worker = ungater.clone();
     queue.run(WORKERS, tasks, move |key| {
@@ -91,22 +94,18 @@ fn owner(pod: &Pod) -> Option<Arc<str>> {
     owners.into_iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str().into())
 }
 
-fn is_elastic(job: &Job) -> bool {
-    job.metadata.annotations.as_ref().is_some_and(|notes| notes.contains_key(annotation::ELASTIC_JOB))
-}
-
-impl Ungater {
+impl<J: JobKind> Ungater<J> {
     /// The elastic job that a change is about.
     fn concerned(&self, signal: &Signal) -> Option<Key> {
         let (Signal::Applied(resource, meta) | Signal::Deleted(resource, meta)) = signal else { return None };
-        let key = match &*resource.id.plural {
-            "jobs" => meta.key(),
-            _ => {
-                let owner = meta.owner_references.iter().find(|o| o.controller == Some(true) && &*o.kind == "Job")?;
-                Key::new(&meta.namespace, &owner.name)
-            }
+        let key = if resource.id == J::resource() {
+            meta.key()
+        } else {
+            let is_ours = |o: &&OwnerRef| o.controller == Some(true) && &*o.kind == J::KIND;
+            let owner = meta.owner_references.iter().find(is_ours)?;
+            Key::new(&meta.namespace, &owner.name)
         };
-        self.jobs.get(&key).filter(|job| is_elastic(job)).map(|_| key)
+        self.jobs.get(&key).filter(|job| job.is_elastic()).map(|_| key)
     }
 
     async fn sync(&self, key: &Key) -> Result<Outcome, kube::Error> {
@@ -114,7 +113,7 @@ impl Ungater {
             self.under_way.lock().remove(key);
             return Ok(Outcome::Settled);
         };
-        let uid = job.metadata.uid.as_deref().unwrap_or_default();
+        let uid = job.metadata().uid.as_deref().unwrap_or_default();
         let pods = self.pods.get(uid);
         let admitted = self.admitted(uid);
         let mut by_set: BTreeMap<String, Vec<Gated>> = BTreeMap::new();
@@ -188,7 +187,10 @@ fn is_gated(pod: &Pod) -> bool {
 fn gated(pod: &Pod) -> Gated {
     let meta = &pod.metadata;
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    let index = meta.annotations.as_ref().and_then(|notes| notes.get(COMPLETION_INDEX));
+    let labels = meta.labels.as_ref();
+    // The hosts of one replica go together.
+    let replica = labels.filter(|l| l.contains_key(HOST_INDEX)).and_then(|l| l.get(REPLICA_INDEX));
+    let index = meta.annotations.as_ref().and_then(|notes| notes.get(COMPLETION_INDEX)).or(replica);
     Gated {
         uid: meta.uid.clone().unwrap_or_default(),
         is_gated: is_gated(pod),

@@ -44,6 +44,7 @@ impl World {
         let (server, clock) = server(gates.clone()).await;
         if queues.is_some() {
             server.install(usher_api::kueue::definitions()).await.expect("the kinds of queues");
+            server.install(usher_api::ray::definitions()).await.expect("the kinds of Ray");
             server.clone().start_custom_resources();
         }
         let client = Client::new(server.service_as(User::new("tester", &[MASTERS])), "default");
@@ -67,6 +68,7 @@ impl World {
             service_accounts: true,
             job: Some(job::Options { policy, ..Default::default() }),
             ttl_after_finished: true,
+            ray_cluster: self.queues.is_some(),
             queueing: self.queues.clone(),
             ..Options::none()
         };

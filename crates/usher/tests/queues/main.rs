@@ -13,5 +13,6 @@ mod changes;
 mod desk;
 mod elastic;
 mod ends;
+mod ray_clusters;
 mod restarts;
 mod sharing;

@@ -23,11 +23,18 @@ pub struct Surroundings {
 
 /// Fills in the queue and the class where there are defaults, and suspends a Job that is in a queue.
 pub fn default_job(job: &mut Value, around: Surroundings) {
+    if default_queued(job, around) && around.elastic_jobs && is_elastic(job) {
+        add_gate(job, "/spec/template/spec");
+    }
+}
+
+/// What is the same for all kinds of jobs. Says whether this one is in a queue.
+pub(super) fn default_queued(job: &mut Value, around: Surroundings) -> bool {
     if around.default_queue && queue_name(job).is_empty() {
         set_label(job, label::QUEUE_NAME, keys::DEFAULT_LOCAL_QUEUE);
     }
     if queue_name(job).is_empty() {
-        return;
+        return false;
     }
     if around.default_priority_class && labelled(job, label::PRIORITY_CLASS).is_empty() {
         set_label(job, label::PRIORITY_CLASS, keys::DEFAULT_WORKLOAD_PRIORITY_CLASS);
@@ -35,14 +42,12 @@ pub fn default_job(job: &mut Value, around: Surroundings) {
     if let Some(spec) = job.get_mut("spec").and_then(Value::as_object_mut) {
         spec.insert("suspend".to_owned(), Value::Bool(true));
     }
-    if around.elastic_jobs && is_elastic(job) {
-        add_gate(job);
-    }
+    true
 }
 
-/// The pods of an elastic Job are born gated: there may be more of them than are admitted.
-fn add_gate(job: &mut Value) {
-    let Some(pods) = job.pointer_mut("/spec/template/spec").and_then(Value::as_object_mut) else { return };
+/// The pods of an elastic job are born gated: there may be more of them than are admitted.
+pub(super) fn add_gate(job: &mut Value, pods: &str) {
+    let Some(pods) = job.pointer_mut(pods).and_then(Value::as_object_mut) else { return };
     let gates = pods.entry("schedulingGates").or_insert_with(|| json!([]));
     if gates.is_null() {
         *gates = json!([]);
@@ -57,9 +62,7 @@ fn add_gate(job: &mut Value) {
 pub fn validate_job(new: &Value, old: Option<&Value>, around: Surroundings) -> Verdict {
     let mut verdict = Verdict::default();
     let errors = &mut verdict.errors;
-    names_are_names(new, errors);
-    max_run_time(new, errors);
-    gated_by::validate(noted(new, annotation::ADMISSION_GATED_BY), errors);
+    validate_queued(new, old, around, errors);
     let least_changed =
         old.is_none_or(|old| noted(old, annotation::MIN_PARALLELISM) != noted(new, annotation::MIN_PARALLELISM));
     if least_changed {
@@ -67,9 +70,22 @@ pub fn validate_job(new: &Value, old: Option<&Value>, around: Surroundings) -> V
     }
     completions_follow_parallelism(new, errors);
     if let Some(old) = old {
-        validate_update(new, old, around, errors);
+        if is_elastic(new) != is_elastic(old) {
+            errors.immutable(&annotation_path(annotation::ELASTIC_JOB), is_elastic(new));
+        }
+        partial_admission_update(new, old, errors);
     }
     verdict
+}
+
+/// What is the same for all kinds of jobs.
+pub(super) fn validate_queued(new: &Value, old: Option<&Value>, around: Surroundings, errors: &mut Errors) {
+    names_are_names(new, errors);
+    max_run_time(new, errors);
+    gated_by::validate(noted(new, annotation::ADMISSION_GATED_BY), errors);
+    if let Some(old) = old {
+        validate_update(new, old, around, errors);
+    }
 }
 
 fn validate_update(new: &Value, old: &Value, around: Surroundings, errors: &mut Errors) {
@@ -89,14 +105,10 @@ fn validate_update(new: &Value, old: &Value, around: Surroundings, errors: &mut 
         errors.immutable(&label_path(key), labelled(new, key));
     }
     priority_class_update(new, old, running, errors);
-    if is_elastic(new) != is_elastic(old) {
-        errors.immutable(&annotation_path(annotation::ELASTIC_JOB), is_elastic(new));
-    }
     let key = annotation::ADMISSION_GATED_BY;
     if noted(new, key) != noted(old, key) {
         gated_by::validate_update(noted(new, key), noted(old, key), errors);
     }
-    partial_admission_update(new, old, errors);
 }
 
 fn priority_class_update(new: &Value, old: &Value, running: bool, errors: &mut Errors) {
@@ -189,7 +201,7 @@ fn completions_follow_parallelism(job: &Value, errors: &mut Errors) {
     }
 }
 
-fn queue_name(job: &Value) -> &str {
+pub(super) fn queue_name(job: &Value) -> &str {
     labelled(job, label::QUEUE_NAME)
 }
 
@@ -230,7 +242,7 @@ fn label_path(key: &str) -> Path {
     Path::new("metadata").child("labels").key(key)
 }
 
-fn annotation_path(key: &str) -> Path {
+pub(super) fn annotation_path(key: &str) -> Path {
     Path::new("metadata").child("annotations").key(key)
 }
 
@@ -238,7 +250,7 @@ fn is_suspended(job: &Value) -> bool {
     job.pointer("/spec/suspend").and_then(Value::as_bool).unwrap_or(false)
 }
 
-fn is_elastic(job: &Value) -> bool {
+pub(super) fn is_elastic(job: &Value) -> bool {
     noted(job, annotation::ELASTIC_JOB) == keys::TRUE
 }
 

@@ -16,6 +16,7 @@ mod job;
 mod labels;
 mod pod_set;
 mod quotas;
+mod ray_cluster;
 mod resource_flavor;
 mod review;
 mod workload;
@@ -25,4 +26,5 @@ mod workload_update;
 mod tests;
 
 pub use job::{Surroundings, default_job, validate_job};
+pub use ray_cluster::{default_ray_cluster, gate_ray_cluster, validate_ray_cluster};
 pub use review::{Gates, Verdict, default, denial, validate};

@@ -1,13 +1,12 @@
 //! `batch/v1` Jobs in queues: one pod set, `main`.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PodSchedulingGate, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use usher_api::kueue::keys::{self, MAIN_POD_SET, annotation, scheduling_gate};
-use usher_api::kueue::workload::{PodSet, PodSetTopologyRequest};
+use usher_api::kueue::keys::{MAIN_POD_SET, annotation};
+use usher_api::kueue::workload::PodSet;
 use usher_api::kueue::workload_status::ReclaimablePod;
 
-use crate::queueing::addition::{Addition, AdditionError, without_empty};
+use crate::queueing::addition::{Addition, AdditionError, gate, restore, topology_of, without_empty};
 use crate::queueing::kind::{End, JobKind};
 use crate::runtime::GroupResource;
 
@@ -96,11 +95,7 @@ impl JobKind for Job {
     }
 
     fn gate_pods(&mut self) {
-        let pods = self.spec.get_or_insert_default().template.spec.get_or_insert_default();
-        let gates = pods.scheduling_gates.get_or_insert_default();
-        if !gates.iter().any(|gate| gate.name == scheduling_gate::ELASTIC_JOB) {
-            gates.push(PodSchedulingGate { name: scheduling_gate::ELASTIC_JOB.to_owned() });
-        }
+        gate(&mut self.spec.get_or_insert_default().template);
     }
 
     fn restore(&mut self, pod_sets: &[PodSet]) {
@@ -109,21 +104,8 @@ impl JobKind for Job {
             set_parallelism(self, before.count);
         }
         let spec = self.spec.get_or_insert_default();
-        restore_template(&mut spec.template, &before.template);
+        restore(&mut spec.template, &before.template, |key| GENERATED.contains(&key) || key == KEPT);
     }
-}
-
-/// What its pods' annotations say about where they are to be.
-fn topology_of(template: &PodTemplateSpec) -> Option<PodSetTopologyRequest> {
-    let notes = template.metadata.as_ref()?.annotations.as_ref()?;
-    let noted = |key: &str| notes.get(key).cloned();
-    let request = PodSetTopologyRequest {
-        required: noted(annotation::REQUIRED_TOPOLOGY),
-        preferred: noted(annotation::PREFERRED_TOPOLOGY),
-        unconstrained: noted(annotation::UNCONSTRAINED_TOPOLOGY).map(|said| said == keys::TRUE),
-        ..PodSetTopologyRequest::default()
-    };
-    (request != PodSetTopologyRequest::default()).then_some(request)
 }
 
 /// How many pods run at once.
@@ -151,21 +133,6 @@ fn set_parallelism(job: &mut Job, count: i32) {
     if together {
         spec.completions = Some(count);
     }
-}
-
-/// What an admission may have added is as before; all else is left as it is.
-fn restore_template(template: &mut PodTemplateSpec, before: &PodTemplateSpec) {
-    let meta = template.metadata.get_or_insert_default();
-    let old = before.metadata.clone().unwrap_or_default();
-    let generated = meta.labels.take().unwrap_or_default().into_iter();
-    let generated = generated.filter(|(key, _)| GENERATED.contains(&key.as_str()) || key == KEPT);
-    let mut labels = old.labels.unwrap_or_default();
-    labels.extend(generated);
-    (meta.labels, meta.annotations) = (Some(labels), old.annotations);
-    let (spec, old) = (template.spec.get_or_insert_default(), before.spec.clone().unwrap_or_default());
-    (spec.node_selector, spec.tolerations) = (old.node_selector, old.tolerations);
-    spec.scheduling_gates = old.scheduling_gates;
-    without_empty(template);
 }
 
 /// Completions, or indexes, that will never need a pod again.

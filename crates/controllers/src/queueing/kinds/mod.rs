@@ -1,3 +1,4 @@
 //! The kinds of jobs that can be queued.
 
 mod job;
+mod ray_cluster;

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::json;
+use usher_api::kueue::Workload;
 use usher_api::kueue::conditions::{self, EvictionReason, WorkloadCondition};
 use usher_api::kueue::keys::annotation;
+use usher_api::kueue::workload::PodSet;
 use usher_api::kueue::workload_status::{Admission, PodSetAssignment};
 
 use super::World;
+use crate::queueing::elastic::{Elastic, Resize, What};
 
 /// An elastic job that runs with two replicas of one cpu each.
 fn elastic() -> World {
@@ -174,6 +177,52 @@ fn its_pods_are_ready_when_as_many_are_as_were_admitted() {
     world.scale(5).settle();
     let status = &world.workload.as_ref().unwrap().status;
     assert!(conditions::is_true(&status.conditions, "PodsReady"));
+}
+
+/// A Workload that was admitted with these pod sets, each pod of one cpu.
+fn parent(sets: &[(&str, i32)]) -> Workload {
+    let spec = |(name, count): &(&str, i32)| json!({"name": name, "count": count, "template": {}});
+    let got = |(name, count): &(&str, i32)| json!({"name": name, "count": count, "flavors": {"cpu": "spot"}, "resourceUsage": {"cpu": count.to_string()}});
+    let parent = json!({"metadata": {"name": "w", "uid": "u"},
+        "spec": {"queueName": "q", "podSets": sets.iter().map(spec).collect::<Vec<_>>()},
+        "status": {"admission": {"clusterQueue": "cq", "podSetAssignments": sets.iter().map(got).collect::<Vec<_>>()}}});
+    serde_json::from_value(parent).unwrap()
+}
+
+fn next(parent: &Workload, slices: &[Arc<Workload>], wanted: &[(&str, i32)], size: i32) -> Option<Resize> {
+    let wanted: Vec<PodSet> = (wanted.iter())
+        .map(|(name, count)| PodSet { name: (*name).to_owned(), count: *count, ..PodSet::default() })
+        .collect();
+    let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
+    Elastic { parent, slices, wanted: &wanted, replica_size: &|_| size, pods_now: 0, now }.next()
+}
+
+#[test]
+fn a_replica_of_several_pods_is_one_slice() {
+    let Some(Resize::Create(slices)) = next(&parent(&[("g", 4)]), &[], &[("g", 12)], 4) else { panic!("no slices") };
+    assert_eq!(slices.iter().map(|slice| slice.spec.pod_sets[0].count).collect::<Vec<_>>(), [4, 4]);
+    let slices: Vec<_> = slices.into_iter().map(Arc::new).collect();
+    let Some(Resize::Delete(gone)) = next(&parent(&[("g", 4)]), &slices, &[("g", 8)], 4) else { panic!("none goes") };
+    assert_eq!(gone, [slices[1].clone()]);
+    let Some(Resize::Status(status, What::Told)) = next(&parent(&[("g", 4)]), &slices, &[("g", 12)], 4) else {
+        panic!("nothing is told")
+    };
+    let told = conditions::find(&status.conditions, "ResizeRequested").map(|c| c.message.clone());
+    assert_eq!(told.as_deref(), Some("0 of 2 added replicas admitted, waiting for 8 cpu in flavor spot"));
+}
+
+#[test]
+fn a_pod_set_that_shrinks_has_its_size_while_another_still_waits() {
+    let (mut parent, wanted) = (parent(&[("a", 3), ("b", 1)]), [("a", 1), ("b", 3)]);
+    let Some(Resize::Status(status, What::ScaledDown)) = next(&parent, &[], &wanted, 1) else { panic!("not lowered") };
+    parent.status = *status;
+    let told = conditions::find(&parent.status.conditions, "ResizeRequested").map(|c| c.message.clone());
+    assert_eq!(told.as_deref(), Some("0 of 2 added replicas admitted, waiting for 2 cpu in flavor spot"));
+    let Some(Resize::Create(slices)) = next(&parent, &[], &wanted, 1) else { panic!("no slices") };
+    let slices: Vec<_> = slices.into_iter().map(Arc::new).collect();
+    assert!(slices.len() == 2 && slices.iter().all(|slice| slice.spec.pod_sets[0].name == "b"));
+    let Some(Resize::Spec(spec)) = next(&parent, &slices, &wanted, 1) else { panic!("the spec is not lowered") };
+    assert_eq!(spec.pod_sets.iter().map(|set| set.count).collect::<Vec<_>>(), [1, 1]);
 }
 
 #[derive(Clone, Debug)]

@@ -19,13 +19,44 @@ fn is_job(review: &Review<'_>) -> bool {
     resource.group == "batch" && resource.plural == "jobs" && review.subresource.is_empty()
 }
 
+fn is_ray_cluster(review: &Review<'_>) -> bool {
+    let resource = review.resource();
+    resource.group == usher_api::ray::GROUP && resource.plural == "rayclusters" && review.subresource.is_empty()
+}
+
+/// Whether a job belongs to one that is queued itself, and so is none of the queue's business.
+fn follows_its_owner(server: &Server, namespace: &str, object: &Object) -> bool {
+    let owners = object.pointer("/metadata/ownerReferences").and_then(serde_json::Value::as_array);
+    let owner = owners.into_iter().flatten().find(|owner| owner["controller"] == true);
+    let Some(owner) = owner else { return false };
+    let collection = match (owner["apiVersion"].as_str(), owner["kind"].as_str()) {
+        (Some("batch/v1"), Some("Job")) => "batch/jobs",
+        (Some(usher_api::ray::API_VERSION), Some("RayCluster")) => "ray.io/rayclusters",
+        _ => return false,
+    };
+    let name = owner["name"].as_str().unwrap_or_default();
+    let Some(entry) = server.store().get(collection, &stored::key(namespace, name)) else { return false };
+    let Ok(owner) = serde_json::from_slice::<serde_json::Value>(&entry.value) else { return false };
+    let labels = owner.pointer("/metadata/labels");
+    labels.and_then(|labels| labels.get(keys::label::QUEUE_NAME)).is_some_and(|name| name != "")
+}
+
 pub fn admit(server: &Server, review: &Review<'_>, object: &mut Object) {
+    let queued = server.options().jobs_in_queues;
+    if is_ray_cluster(review) && queued && !follows_its_owner(server, review.namespace, object) {
+        let around = surroundings(server, review.namespace);
+        match review.operation {
+            Operation::Create => rules::default_ray_cluster(object, around),
+            Operation::Update => rules::gate_ray_cluster(object, around),
+            _ => {}
+        }
+    }
     if review.operation != Operation::Create || !review.subresource.is_empty() {
         return;
     }
     if is_ours(review) {
         rules::default(&review.resource().plural, object);
-    } else if is_job(review) && server.options().jobs_in_queues {
+    } else if is_job(review) && queued {
         rules::default_job(object, surroundings(server, review.namespace));
     }
 }
@@ -58,6 +89,8 @@ pub fn validate(
         rules::validate(plural, review.subresource, new, old, &server.gates().queues)
     } else if is_job(review) && server.options().jobs_in_queues {
         rules::validate_job(new, old, surroundings(server, review.namespace))
+    } else if is_ray_cluster(review) && server.options().jobs_in_queues {
+        rules::validate_ray_cluster(new, old, surroundings(server, review.namespace))
     } else {
         return Ok(());
     };
