@@ -9,7 +9,7 @@
 //! ====
 //! ```
 //!
-//! Times are seconds before now. `USHER_UPDATE=1` writes what is done into the files: read the difference before keeping it.
+//! `pods 501 succeeded index=#` is as many pods, `#` being the number of each. Times are seconds before now. `USHER_UPDATE=1` writes what is done into the files: read the difference before keeping it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -110,6 +110,13 @@ impl World {
                 self.job["status"]["conditions"].as_array_mut()?.push(condition);
             }
             "pod" => self.pods.push(read_pod(rest)),
+            "pods" => {
+                let (count, rest) = rest.split_once(' ')?;
+                let many = 0..count.parse().ok()?;
+                self.pods.extend(
+                    many.map(|nth: usize| read_pod(&format!("p{nth:04} {}", rest.replace('#', &nth.to_string())))),
+                );
+            }
             "restarted" => self.remembered = None,
             "remembered" => {
                 let fields: std::collections::BTreeMap<_, _> = pairs().collect();

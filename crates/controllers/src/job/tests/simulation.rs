@@ -78,7 +78,10 @@ struct World {
     pods: BTreeMap<String, Arc<Pod>>,
     created: usize,
     ended_well: usize,
-    taken_back: usize,
+    /// Pods that were to be deleted uncounted and have lost their finalizer for it.
+    taken_back: BTreeSet<String>,
+    /// Pods that some status has listed: each must be listed once, and counted when it leaves the list.
+    listed: BTreeSet<String>,
     jobs_log: Vec<(u64, Change)>,
     pods_log: Vec<(u64, Change)>,
     // What the controller sees and remembers.
@@ -88,6 +91,10 @@ struct World {
     memory: Memory,
     fault: Fault,
     calls: usize,
+}
+
+fn pod_name(nth: usize) -> String {
+    format!("p{nth:04}")
 }
 
 fn name(pod: &Pod) -> &str {
@@ -101,6 +108,12 @@ fn tracked(pod: &Pod) -> bool {
 fn ended(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The pods that a status lists and has not counted.
+fn listed(status: &JobStatus) -> BTreeSet<String> {
+    let lists = status.uncounted_terminated_pods.clone().unwrap_or_default();
+    lists.succeeded.into_iter().chain(lists.failed).flatten().collect()
 }
 
 fn is_active(pod: &Pod) -> bool {
@@ -121,7 +134,8 @@ impl World {
             pods: BTreeMap::new(),
             created: 0,
             ended_well: 0,
-            taken_back: 0,
+            taken_back: BTreeSet::new(),
+            listed: BTreeSet::new(),
             jobs_log: Vec::new(),
             pods_log: Vec::new(),
             seen_pods: BTreeMap::new(),
@@ -195,6 +209,10 @@ impl World {
             let (old, mut job) = (world.status(), (*world.job).clone());
             let count = |count: Option<i32>| count.unwrap_or(0);
             assert!(count(status.succeeded) >= count(old.succeeded) && count(status.failed) >= count(old.failed));
+            let before = listed(&old);
+            for uid in listed(status).difference(&before) {
+                assert!(world.listed.insert(uid.clone()), "{uid} was counted before");
+            }
             world.revision += 1;
             job.metadata.resource_version = Some(world.revision.to_string());
             job.status = Some(status.clone());
@@ -211,7 +229,7 @@ impl World {
         let revision = self.call(|world| {
             let mut pod = pod;
             world.created += 1;
-            let own = format!("p{:04}", world.created);
+            let own = pod_name(world.created);
             (pod.metadata.name, pod.metadata.uid) = (Some(own.clone()), Some(own));
             pod.metadata.creation_timestamp = Some(Time(world.now));
             pod.status = Some(PodStatus { phase: Some("Pending".into()), ..PodStatus::default() });
@@ -223,13 +241,14 @@ impl World {
 
     /// The server answers a removal that nothing is left of with the revision before it, and one of nothing with the pod
     /// as it is.
-    fn strip(&mut self, pod: &Pod) -> Result<(), Stop> {
+    fn strip(&mut self, pod: &Pod, take_back: bool) -> Result<(), Stop> {
         let key = name(pod).to_string();
         let answer = self.call(|world| {
             let Some(mut pod) = world.pods.get(&key).map(|pod| (**pod).clone()) else { return Ok(None) };
             if tracked(&pod) {
                 pod.metadata.finalizers = None;
                 world.put_pod(pod.clone());
+                world.taken_back.extend(take_back.then(|| key.clone()));
             }
             Ok(Some(world.pods.get(&key).map_or(pod, |pod| (**pod).clone())))
         })?;
@@ -300,8 +319,7 @@ impl World {
         let (mut done, mut failure) = (Done::default(), None);
         for &at in plan.delete() {
             let pod = observed.pods[at].pod.clone();
-            self.taken_back += usize::from(plan.deletes_uncounted());
-            let stripped = if plan.deletes_uncounted() { self.strip(&pod) } else { Ok(()) };
+            let stripped = if plan.deletes_uncounted() { self.strip(&pod, true) } else { Ok(()) };
             match stripped.and_then(|()| self.delete(&pod)) {
                 Ok(()) => drop(done.deleted.insert(at)),
                 Err(Stop::Killed) => return Err(Stop::Killed),
@@ -327,7 +345,7 @@ impl World {
         self.memory.record = Some(plan.record);
         let mut stripped = BTreeSet::new();
         for &at in &tally.strip {
-            match self.strip(&observed.pods[at].pod.clone()) {
+            match self.strip(&observed.pods[at].pod.clone(), false) {
                 Ok(()) => drop(stripped.insert(at)),
                 Err(Stop::Killed) => return Err(Stop::Killed),
                 Err(other) => failure = Some(other),
@@ -433,18 +451,22 @@ fn hold(spec: serde_json::Value, ops: Vec<Op>) -> World {
     world.run_out();
     let status = world.status();
     let (succeeded, failed) = (status.succeeded.unwrap_or(0), status.failed.unwrap_or(0));
-    // A pod of an index that was deleted, replaced, and ended well all the same: either it or its replacement is neither a
-    // success nor a failure. A Job without indexes takes nothing back.
-    let doubles = match status.completed_indexes.is_some() {
-        true => world.ended_well - succeeded as usize + world.taken_back,
-        false => 0,
-    };
     let counted = (succeeded + failed) as usize;
-    assert!(
-        (world.created.saturating_sub(doubles)..=world.created).contains(&counted),
-        "{} pods: {status:?}",
-        world.created
-    );
+    if status.completed_indexes.is_some() {
+        // A pod of an index that was deleted, replaced, and ended well all the same: either it or its replacement is
+        // neither a success nor a failure.
+        let doubles = world.ended_well - succeeded as usize + world.taken_back.len();
+        let all = world.created.saturating_sub(doubles)..=world.created;
+        assert!(all.contains(&counted), "{} pods: {status:?}", world.created);
+        assert_eq!(failed as usize, world.listed.len(), "{status:?}");
+    } else {
+        // A pod that is being deleted may be replaced, and end well before a status could list it as failed: then there is
+        // one pod too many, and one that still runs is taken back. Every other is counted.
+        let missed = (1..=world.created).map(pod_name).filter(|pod| !world.listed.contains(pod));
+        let missed: Vec<_> = missed.filter(|pod| !world.taken_back.contains(pod)).collect();
+        assert!(missed.is_empty(), "{missed:?} were not counted: {status:?}");
+        assert_eq!(counted, world.listed.len(), "{status:?}");
+    }
     assert!(world.pods.values().all(|pod| !tracked(pod)), "a pod cannot go");
     world
 }
