@@ -68,7 +68,12 @@ pub enum Process {
 impl Process {
     pub async fn wait(self) {
         match self {
-            Process::Child(mut child) => drop(child.wait().await),
+            Process::Child(mut child) => {
+                // Waiting closes it, and a shim that dies with its node takes that for the node's end.
+                let leash = child.stdin.take();
+                drop(child.wait().await);
+                drop(leash);
+            }
             Process::Found(fd) => drop(fd.readable().await),
             Process::Over => {}
         }

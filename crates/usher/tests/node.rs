@@ -260,7 +260,11 @@ fn a_process_that_is_lost_counts_as_failed_and_is_not_run_again() {
 fn pods_of_an_usher_that_keeps_nothing_end_with_it() {
     let mut machine = need!(Machine::start_with(&["--in-memory"]));
     machine.pod("p", "echo $$; while :; do sleep 0.05; done", json!({}));
-    let pid = machine.wait("logs p", "up", |text| !text.is_empty());
+    let pid = machine.wait("logs p", "up", |text| !text.is_empty()).trim().to_owned();
+    machine.wait("get pod p -o jsonpath={.status.containerStatuses[0].ready}", "ready", |ready| ready == "true");
+    machine.wait("get events -o jsonpath={.items[*].reason}", "told of", |reasons| reasons.contains("Started"));
+    assert_eq!(machine.field("p", ".status.phase"), "Running");
+    assert!(Path::new("/proc").join(&pid).exists(), "process {pid} ended while usher was there");
     // Nothing is kept, so that nobody would find it again: it goes with usher.
     machine.kill();
     let deadline = Instant::now() + Duration::from_secs(10);
