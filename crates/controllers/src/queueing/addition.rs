@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodSchedulingGate, PodTemplateSpec, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use usher_api::kueue::keys::{self, annotation, label, scheduling_gate};
 use usher_api::kueue::workload::{PodSet, PodSetTopologyRequest};
 use usher_api::kueue::workload_status::{PodSetAssignment, PodSetUpdate};
@@ -157,6 +158,7 @@ pub fn without_empty(template: &mut PodTemplateSpec) {
         spec.tolerations = spec.tolerations.take().filter(|list| !list.is_empty());
         spec.scheduling_gates = spec.scheduling_gates.take().filter(|list| !list.is_empty());
     }
+    template.metadata = template.metadata.take().filter(|meta| *meta != ObjectMeta::default());
 }
 
 fn join(

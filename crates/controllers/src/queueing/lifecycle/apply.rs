@@ -10,10 +10,12 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use usher_api::kueue::conditions::{self, WorkloadCondition};
 use usher_api::kueue::{ClusterQueue, LocalQueue, Workload, keys};
+use usher_api::ray::RayCluster;
 use usher_env::Clock;
 
 use super::decide::{Next, Owner, Seen, Step, decide};
 use crate::queueing::apply::{controller_uid, kueue, revision};
+use crate::queueing::kind::JobKind;
 use crate::queueing::merge_patch;
 use crate::queueing::policy::Policy;
 use crate::queueing::scheduler::write::Told;
@@ -34,6 +36,7 @@ struct Workloads {
     locals: Store<LocalQueue>,
     queues: Store<ClusterQueue>,
     jobs: Store<Job>,
+    rays: Store<RayCluster>,
     /// By the uid of the object that controls them.
     owned: Index<Workload>,
     /// By the ClusterQueue whose quota they hold.
@@ -63,7 +66,8 @@ pub(in crate::queueing) fn start(
         recorder: Recorder::new(client, clock, "workload_controller", tasks),
         locals: watches.view(&kueue("localqueues")),
         queues: watches.view(&kueue("clusterqueues")),
-        jobs: watches.view(&jobs()),
+        jobs: watches.view(&Job::resource()),
+        rays: watches.view(&RayCluster::resource()),
         owned: workloads.index(|w| controller_uid(w).into_iter().collect()),
         holding: workloads.index(|w| held_in(w).into_iter().collect()),
         kept_out: workloads.index(|w| kept_out_of(w).into_iter().collect()),
@@ -73,7 +77,7 @@ pub(in crate::queueing) fn start(
     });
     let queue: WorkQueue<Key> = WorkQueue::new("workload", metrics);
     let mut signals = watches.subscribe(|resource| {
-        resource.id == jobs() || ["workloads", "localqueues", "clusterqueues"].iter().any(|p| resource.id == kueue(p))
+        is_job(&resource.id) || ["workloads", "localqueues", "clusterqueues"].iter().any(|p| resource.id == kueue(p))
     });
     let worker = all.clone();
     let mut settled = false;
@@ -97,8 +101,9 @@ pub(in crate::queueing) fn start(
     });
 }
 
-fn jobs() -> GroupResource {
-    GroupResource::new("batch", "jobs")
+/// The kinds that Workloads are made for.
+fn is_job(id: &GroupResource) -> bool {
+    [Job::resource(), RayCluster::resource()].contains(id)
 }
 
 fn held_in(workload: &Workload) -> Option<Arc<str>> {
@@ -124,7 +129,7 @@ impl Workloads {
         let of = |found: Vec<Arc<Workload>>| found.iter().map(|w| key_of(w)).collect();
         match &*resource.id.plural {
             "workloads" => vec![meta.key()],
-            "jobs" if gone => of(self.owned.get(&meta.uid)),
+            _ if is_job(&resource.id) && gone => of(self.owned.get(&meta.uid)),
             "localqueues" => of(self.kept_out.get(&format!("{}/{}", meta.namespace, meta.name))),
             "clusterqueues" => self.concerned_by_queue(meta),
             _ => Vec::new(),
@@ -187,12 +192,13 @@ impl Workloads {
         let Some(owner) = owners.iter().find(|o| o.controller == Some(true)).or(owners.first()) else {
             return Owner::None;
         };
-        if owner.api_version != "batch/v1" || owner.kind != "Job" {
-            return Owner::Somebody;
-        }
-        let job = self.jobs.get(&Key::new(&key.namespace, &owner.name));
-        let is_it = job.is_some_and(|job| job.metadata.uid.as_deref() == Some(owner.uid.as_str()));
-        if is_it { Owner::Somebody } else { Owner::Gone }
+        let at = Key::new(&key.namespace, &owner.name);
+        let there = match (owner.api_version.as_str(), owner.kind.as_str()) {
+            (Job::API_VERSION, Job::KIND) => self.jobs.get(&at).and_then(|job| job.metadata.uid.clone()),
+            (RayCluster::API_VERSION, RayCluster::KIND) => self.rays.get(&at).and_then(|ray| ray.metadata.uid.clone()),
+            _ => return Owner::Somebody,
+        };
+        if there.as_deref() == Some(owner.uid.as_str()) { Owner::Somebody } else { Owner::Gone }
     }
 
     /// Carries out a step; the revision that was written, if any.
