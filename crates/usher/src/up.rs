@@ -103,7 +103,11 @@ async fn serve(config: UpConfig, listener: TcpListener) -> Result<(), StartError
     let keys = Keys { service_account: pki.service_account_key, tokens };
     let server = Server::new(store.clone(), clock, Ids::random(), options, keys);
     server.bootstrap().await.map_err(|e| StartError::Bootstrap(e.message))?;
-    let definitions = [usher_api::kueue::definitions(), usher_api::ray::definitions()].concat();
+    let mut definitions = usher_api::kueue::definitions();
+    if config.controllers.ray_cluster {
+        // Without its controller the kind is somebody else's to define.
+        definitions.extend(usher_api::ray::definitions());
+    }
     server.install(definitions).await.map_err(|e| StartError::Bootstrap(e.message))?;
 
     server.clone().start_custom_resources();
