@@ -7,3 +7,4 @@ pub mod kueue;
 pub mod names;
 pub mod quantity;
 pub mod ray;
+pub mod watch;

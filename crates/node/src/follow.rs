@@ -6,14 +6,14 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use futures::io::{AsyncBufRead, AsyncBufReadExt};
+use futures::io::AsyncBufReadExt;
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
+use usher_api::watch::{Lines, split_event, without_managed_fields};
 
 const PAGE: u32 = 1000;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -54,16 +54,6 @@ struct Seen<'a> {
 struct SeenMeta<'a> {
     #[serde(borrow, default)]
     resource_version: Cow<'a, str>,
-    #[serde(borrow)]
-    managed_fields: Option<&'a RawValue>,
-}
-
-/// An object's text without its managed fields, which are half of it and of no interest here.
-fn without<'a>(text: &'a str, fields: Option<&'a RawValue>) -> Cow<'a, str> {
-    let Some(fields) = fields.map(RawValue::get) else { return Cow::Borrowed(text) };
-    // It is a part of the text.
-    let start = fields.as_ptr() as usize - text.as_ptr() as usize;
-    Cow::Owned([&text[..start], "null", &text[start + fields.len()..]].concat())
 }
 
 /// Follows the collection at `path` (`/api/v1/pods`) for ever.
@@ -145,13 +135,19 @@ async fn lines<T: DeserializeOwned>(
     let mut request = Request::new(path).watch(&params, version).map_err(kube::Error::BuildRequest)?;
     // kube-apiserver 1.37 compresses each event by itself, which kube's client does not undo.
     request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-    let mut lines = Lines::new(client.request_stream(request).await?);
-    while let Some(over) = lines.next(|line| hear(line, path, version, tell)).await.map_err(kube::Error::ReadEvents)? {
-        if let Some(error) = over {
+    let mut stream = client.request_stream(request).await?;
+    let mut lines = Lines::default();
+    loop {
+        let piece = stream.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+        let size = piece.len();
+        if size == 0 {
+            return Ok(());
+        }
+        if let Some(error) = lines.feed(piece, |line| hear(line, path, version, tell)) {
             return Err(error);
         }
+        stream.consume_unpin(size);
     }
-    Ok(())
 }
 
 /// Tells one event; returns the error that ends the watch, if it is one.
@@ -161,13 +157,12 @@ fn hear<T: DeserializeOwned>(
     version: &mut String,
     tell: &mut impl FnMut(Change<T>),
 ) -> Option<kube::Error> {
-    let (what, text) = split_line(line)?;
+    let (what, text) = split_event(line)?;
     if what == "ERROR" {
         return Some(kube::Error::Service(text.to_owned().into()));
     }
-    let seen = serde_json::from_str::<Seen<'_>>(text).ok();
-    let lean = without(text, seen.as_ref().and_then(|seen| seen.metadata.managed_fields));
-    if let Some(seen) = seen {
+    let lean = without_managed_fields(text);
+    if let Ok(seen) = serde_json::from_str::<Seen<'_>>(&lean) {
         *version = seen.metadata.resource_version.into_owned();
     }
     if what == "BOOKMARK" {
@@ -181,62 +176,4 @@ fn hear<T: DeserializeOwned>(
         (_, Err(error)) => tracing::warn!(path, %error, "an object that cannot be read is left out"),
     }
     None
-}
-
-/// A line of a watch: what happened, and the object's text.
-fn split_line(line: &str) -> Option<(&str, &str)> {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(rename = "type")]
-        what: &'a str,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    // As servers write it. Should more follow the object, then the rest is no object, and whoever reads it finds out.
-    let plain = || {
-        let (what, rest) = line.strip_prefix("{\"type\":\"")?.split_once("\",\"object\":")?;
-        let object = rest.strip_suffix('}').filter(|_| matches!(what, "ADDED" | "MODIFIED" | "DELETED"))?;
-        Some((what, object))
-    };
-    plain().or_else(|| serde_json::from_str::<Line<'_>>(line).ok().map(|line| (line.what, line.object.get())))
-}
-
-/// The lines of a stream, whole ones as they lie in it: events come many at a time, and none of them is copied.
-struct Lines<R> {
-    stream: R,
-    /// The beginning of a line whose end is still to come.
-    part: Vec<u8>,
-}
-
-impl<R: AsyncBufRead + Unpin> Lines<R> {
-    fn new(stream: R) -> Lines<R> {
-        Lines { stream, part: Vec::new() }
-    }
-
-    /// Calls `each` with the lines of the next piece, until it says that this is enough. `None` when there is no next piece.
-    async fn next<T>(&mut self, mut each: impl FnMut(&str) -> Option<T>) -> std::io::Result<Option<Option<T>>> {
-        let piece = self.stream.fill_buf().await?;
-        let (size, mut enough) = (piece.len(), None);
-        if piece.is_empty() {
-            return Ok(None);
-        }
-        match std::str::from_utf8(piece) {
-            Ok(mut text) if self.part.is_empty() => {
-                while let (None, Some(end)) = (&enough, text.find('\n')) {
-                    enough = each(&text[..end]);
-                    text = &text[end + 1..];
-                }
-                self.part.extend_from_slice(text.as_bytes());
-            }
-            _ => {
-                self.part.extend_from_slice(piece);
-                while let (None, Some(end)) = (&enough, self.part.iter().position(|byte| *byte == b'\n')) {
-                    let line: Vec<u8> = self.part.drain(..=end).collect();
-                    enough = each(&String::from_utf8_lossy(&line[..end]));
-                }
-            }
-        }
-        self.stream.consume_unpin(size);
-        Ok(Some(enough))
-    }
 }

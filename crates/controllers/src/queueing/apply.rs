@@ -9,11 +9,11 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, Patch, PatchParams};
 use kube::core::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use usher_api::kueue::keys::{self, label};
+use usher_api::kueue::keys::label;
 use usher_api::kueue::workload::{PriorityClassRef, Role};
 use usher_api::kueue::workload_status::WorkloadStatus;
 use usher_api::kueue::{ResourceFlavor, Workload, WorkloadPriorityClass};
@@ -21,6 +21,7 @@ use usher_api::ray::RayCluster;
 use usher_env::Clock;
 
 use super::decide::{Change, Observed, Priority, Step, decide, prebuilt_name, queue_name};
+use super::guarded::{Guarded, revision};
 use super::kind::JobKind;
 use super::merge_patch;
 use super::policy::Policy;
@@ -40,6 +41,7 @@ pub(super) fn kueue(plural: &str) -> GroupResource {
 
 pub(super) struct Jobs<J> {
     client: Client,
+    writes: Guarded,
     clock: Clock,
     policy: Policy,
     watches: Watches,
@@ -66,6 +68,12 @@ struct Wrote {
     workload: u64,
 }
 
+impl Wrote {
+    fn workload(revision: u64) -> Wrote {
+        Wrote { workload: revision, ..Wrote::default() }
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
@@ -87,6 +95,7 @@ pub(super) fn start<J: JobKind>(
     let workloads: Store<Workload> = watches.view(&kueue("workloads"));
     let jobs = Arc::new(Jobs::<J> {
         client: client.clone(),
+        writes: Guarded::new(client),
         clock: clock.clone(),
         policy: policy.clone(),
         watches: watches.clone(),
@@ -287,31 +296,26 @@ impl<J: JobKind> Jobs<J> {
             Step::Create(workload) => self.create(about, key, &workload).await?,
             Step::Job { to, change } => self.write_job(about, key, job, &to, &change).await?,
             Step::Spec { of, to, change } => {
-                let mut patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version}});
-                if change == Change::Adopted {
-                    patch["metadata"]["ownerReferences"] = json!([owner::<J>(job)]);
-                    patch["metadata"]["labels"] = json!({label::JOB_UID: job.metadata().uid});
-                } else if let Some(spec) =
-                    merge_patch::diff(&serde_json::to_value(&of.spec)?, &serde_json::to_value(&*to)?)
-                {
-                    patch["spec"] = spec;
-                }
-                let done = self.write_workload(key, &of, &patch, "").await?;
+                let wrote = if change == Change::Adopted {
+                    let adopt = json!({"metadata": {
+                        "ownerReferences": [owner::<J>(job)], "labels": {label::JOB_UID: job.metadata().uid}}});
+                    self.writes.patch(&of, adopt).await?
+                } else {
+                    self.writes.spec(&of, &to).await?
+                };
+                let done = wrote.map(Wrote::workload);
                 self.tell_spec(about, &of, &change, done);
                 done
             }
             Step::Status { of, to, change } => {
-                let diff = merge_patch::diff(&serde_json::to_value(&of.status)?, &serde_json::to_value(&*to)?);
-                let Some(status) = diff else { return Ok(()) };
-                let patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version}, "status": status});
-                let done = self.write_workload(key, &of, &patch, "status").await?;
+                let done = self.writes.status(&of, &to).await?.map(Wrote::workload);
                 if done.is_some() {
                     self.tell_status(about, &of, &to, &change);
                 }
                 done
             }
             Step::Delete { of } => {
-                self.delete(&of).await?;
+                self.writes.delete(&of).await?;
                 self.recorder.normal(
                     about,
                     "DeletedWorkload",
@@ -326,19 +330,14 @@ impl<J: JobKind> Jobs<J> {
                 wrote
             }
             Step::DeleteSlices(slices) => {
-                let mut all: Vec<BoxFuture<'_, Result<(), Error>>> = Vec::new();
+                let mut all: Vec<BoxFuture<'_, Result<bool, kube::Error>>> = Vec::new();
                 for slice in &slices {
-                    all.push(Box::pin(self.delete(slice)));
+                    all.push(Box::pin(self.writes.delete(slice)));
                 }
-                futures::stream::iter(all).buffer_unordered(SLICES).try_collect::<()>().await?;
+                futures::stream::iter(all).buffer_unordered(SLICES).try_for_each(|_| async { Ok(()) }).await?;
                 None
             }
-            Step::LetGo { of } => {
-                let left: Vec<&String> =
-                    of.metadata.finalizers.iter().flatten().filter(|f| *f != keys::RESOURCE_IN_USE).collect();
-                let patch = json!({"metadata": {"resourceVersion": of.metadata.resource_version, "finalizers": left}});
-                self.write_workload(key, &of, &patch, "").await?
-            }
+            Step::LetGo { of } => self.writes.let_go(&of).await?.map(Wrote::workload),
         };
         if let Some(wrote) = wrote {
             let mut all = self.wrote.lock();
@@ -353,7 +352,7 @@ impl<J: JobKind> Jobs<J> {
         match api.create(&Default::default(), workload).await {
             Ok(made) => {
                 self.recorder.normal(about, "CreatedWorkload", format!("Created Workload: {}", place(&made)));
-                Ok(Some(Wrote { workload: revision(made.metadata.resource_version.as_deref()), ..Wrote::default() }))
+                Ok(Some(Wrote::workload(revision(made.metadata.resource_version.as_deref()))))
             }
             // Made before a restart; the watch will show it.
             Err(error) if is_already_exists(&error) => Ok(None),
@@ -367,7 +366,7 @@ impl<J: JobKind> Jobs<J> {
             all.push(Box::pin(self.create_slice(key, slice)));
         }
         let made: Vec<u64> = futures::stream::iter(all).buffer_unordered(SLICES).try_collect().await?;
-        Ok(made.into_iter().max().map(|workload| Wrote { workload, ..Wrote::default() }))
+        Ok(made.into_iter().max().map(Wrote::workload))
     }
 
     async fn create_slice(&self, key: &Key, slice: &Workload) -> Result<u64, Error> {
@@ -437,38 +436,6 @@ impl<J: JobKind> Jobs<J> {
         }
     }
 
-    async fn write_workload(
-        &self,
-        key: &Key,
-        of: &Workload,
-        patch: &Value,
-        subresource: &str,
-    ) -> Result<Option<Wrote>, Error> {
-        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
-        let name = of.metadata.name.as_deref().unwrap_or_default();
-        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
-        let written = match subresource {
-            "" => api.patch_metadata(name, &params, &patch).await.map(|o| o.metadata),
-            _ => api.patch_status(name, &params, &patch).await.map(|o| o.metadata),
-        };
-        match written {
-            Ok(meta) => Ok(Some(Wrote { workload: revision(meta.resource_version.as_deref()), ..Wrote::default() })),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    async fn delete(&self, of: &Workload) -> Result<(), Error> {
-        let api =
-            Api::<Workload>::namespaced(self.client.clone(), of.metadata.namespace.as_deref().unwrap_or_default());
-        let only = Preconditions { uid: of.metadata.uid.clone(), resource_version: None };
-        let how = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
-        match api.delete(of.metadata.name.as_deref().unwrap_or_default(), &how).await {
-            Err(error) if !is_not_found(&error) && !is_conflict(&error) => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
     fn tell_spec(&self, about: ObjectReference, of: &Workload, change: &Change, done: Option<Wrote>) {
         if done.is_none() {
             return;
@@ -506,9 +473,4 @@ fn reference<J: JobKind>(job: &J) -> ObjectReference {
 fn place(workload: &Workload) -> String {
     let meta = &workload.metadata;
     format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-}
-
-/// A revision that cannot be compared is not waited for.
-pub(super) fn revision(text: Option<&str>) -> u64 {
-    text.and_then(|text| text.parse().ok()).unwrap_or(0)
 }

@@ -2,7 +2,7 @@
 //! that is evicted.
 //!
 //! Start reading in [`decide`], which says what is to be done about one job; [`kind`] is all that it knows about kinds of
-//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`elastic`] resizes what runs,
+//! jobs, and each of [`kinds`] is one. What an admission adds to pods is in [`addition`]. [`guarded`] is how Workloads are written. [`elastic`] resizes what runs,
 //! [`ungate`] lets its pods go. [`lifecycle`] is about Workloads whoever
 //! they belong to, [`scheduler`] about who gets quota, [`variants`] about Workloads that race for several flavors.
 
@@ -10,6 +10,7 @@ pub mod addition;
 mod apply;
 pub mod decide;
 pub mod elastic;
+mod guarded;
 pub mod kind;
 pub mod kinds;
 pub mod lifecycle;

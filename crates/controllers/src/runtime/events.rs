@@ -7,6 +7,7 @@ mod correlate;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -25,21 +26,28 @@ pub use correlate::{Correlator, Note, Severity, Write};
 /// Objects are spread over this many writers: a burst is not written one event at a time, and does not crowd out what it is about.
 const WRITERS: usize = 2;
 /// Notes a writer may have before it; more are dropped, as client-go drops them.
-const BACKLOG: usize = 16_384;
+const BACKLOG: usize = 4096;
 
 /// Records events in the name of one component. Clones record alike.
 #[derive(Clone)]
 pub struct Recorder {
-    writers: Arc<[mpsc::Sender<Note>]>,
+    writers: Arc<[Writer]>,
+}
+
+struct Writer {
+    notes: mpsc::Sender<Note>,
+    /// Since it was last said.
+    dropped: Arc<AtomicU64>,
 }
 
 impl Recorder {
     /// Starts the writers among `tasks`; they end with them.
     pub fn new(client: &Client, clock: &Clock, component: &str, tasks: &Tasks) -> Recorder {
         let writer = |_| {
-            let (sender, receiver) = mpsc::channel(BACKLOG);
-            tasks.spawn(write_all(client.clone(), clock.clone(), component.to_string(), receiver));
-            sender
+            let (notes, receiver) = mpsc::channel(BACKLOG);
+            let dropped = Arc::new(AtomicU64::new(0));
+            tasks.spawn(write_all(client.clone(), clock.clone(), component.to_string(), receiver, dropped.clone()));
+            Writer { notes, dropped }
         };
         Recorder { writers: (0..WRITERS).map(writer).collect() }
     }
@@ -56,19 +64,32 @@ impl Recorder {
         let mut hasher = DefaultHasher::new();
         (&note.about.namespace, &note.about.name, &note.about.uid).hash(&mut hasher);
         let writer = &self.writers[(hasher.finish() % WRITERS as u64) as usize];
-        if let Err(mpsc::error::TrySendError::Full(note)) = writer.try_send(note) {
-            tracing::warn!(reason = note.reason, about = note.about.name, "too many events at once: one is dropped");
+        if let Err(mpsc::error::TrySendError::Full(_)) = writer.notes.try_send(note) {
+            writer.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-async fn write_all(client: Client, clock: Clock, component: String, mut notes: mpsc::Receiver<Note>) {
+async fn write_all(
+    client: Client,
+    clock: Clock,
+    component: String,
+    mut notes: mpsc::Receiver<Note>,
+    dropped: Arc<AtomicU64>,
+) {
     let mut correlator = Correlator::of(&component);
     while let Some(note) = notes.recv().await {
         let now = clock.now();
         let Some(write) = correlator.admit(note, now) else { continue };
         if let Err(error) = put(&client, &component, &write, now).await {
             tracing::warn!(%error, reason = write.note.reason, "an event could not be recorded");
+        }
+        if notes.is_empty() {
+            // Once for each burst, when it is over.
+            let dropped = dropped.swap(0, Ordering::Relaxed);
+            if dropped > 0 {
+                tracing::warn!(component, dropped, "too many events at once: some were dropped");
+            }
         }
     }
 }

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::io::{AsyncBufRead, AsyncBufReadExt};
+use futures::io::AsyncBufReadExt;
 use kube::Client;
 use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
+use usher_api::watch::{Lines, split_event};
 
 use super::catalog::Resource;
 use super::meta::{Key, Meta, Partial};
@@ -148,18 +148,24 @@ impl<L: Listener> Reflector<L> {
         let mut request = request.map_err(kube::Error::BuildRequest)?;
         // kube-apiserver 1.37 compresses each event by itself, which kube's client does not undo.
         request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));
-        let mut lines = Lines::new(self.client.request_stream(request).await?);
-        while let Some(over) = lines.next(|line| self.hear(line, revision)).await.map_err(kube::Error::ReadEvents)? {
-            if let Some(end) = over {
+        let mut stream = self.client.request_stream(request).await?;
+        let mut lines = Lines::default();
+        loop {
+            let piece = stream.fill_buf().await.map_err(kube::Error::ReadEvents)?;
+            let size = piece.len();
+            if size == 0 {
+                return Ok(End::Ended);
+            }
+            if let Some(end) = lines.feed(piece, |line| self.hear(line, revision)) {
                 return end;
             }
+            stream.consume_unpin(size);
         }
-        Ok(End::Ended)
     }
 
     /// Takes in one event; returns why the watch is over, if it is.
     fn hear(&self, line: &str, revision: &mut String) -> Option<Result<End, kube::Error>> {
-        let (what, text) = split_line(line)?;
+        let (what, text) = split_event(line)?;
         if what == "ERROR" {
             let failure: Failure = match serde_json::from_str(text) {
                 Ok(failure) => failure,
@@ -241,94 +247,5 @@ pub(crate) fn purge(cache: &Store<Meta>, views: &[Arc<dyn View>], resource: &Arc
         if let Some(last) = cache.remove(&key) {
             listener.tell(Signal::Deleted(resource.clone(), last));
         }
-    }
-}
-
-/// A line of a watch: what happened, and the object's text.
-fn split_line(line: &str) -> Option<(&str, &str)> {
-    #[derive(Deserialize)]
-    struct Line<'a> {
-        #[serde(rename = "type")]
-        what: &'a str,
-        #[serde(borrow)]
-        object: &'a RawValue,
-    }
-    // As servers write it. Should more follow the object, then the rest is no object, and whoever reads it finds out.
-    let plain = || {
-        let (what, rest) = line.strip_prefix("{\"type\":\"")?.split_once("\",\"object\":")?;
-        let object = rest.strip_suffix('}').filter(|_| matches!(what, "ADDED" | "MODIFIED" | "DELETED"))?;
-        Some((what, object))
-    };
-    plain().or_else(|| serde_json::from_str::<Line<'_>>(line).ok().map(|line| (line.what, line.object.get())))
-}
-
-/// The lines of a stream, whole ones as they lie in it: events come many at a time, and none of them is copied.
-struct Lines<R> {
-    stream: R,
-    /// The beginning of a line whose end is still to come.
-    part: Vec<u8>,
-}
-
-impl<R: AsyncBufRead + Unpin> Lines<R> {
-    fn new(stream: R) -> Lines<R> {
-        Lines { stream, part: Vec::new() }
-    }
-
-    /// Calls `each` with the lines of the next piece, until it says that this is enough. `None` when there is no next piece.
-    async fn next<T>(&mut self, mut each: impl FnMut(&str) -> Option<T>) -> std::io::Result<Option<Option<T>>> {
-        let piece = self.stream.fill_buf().await?;
-        let (size, mut enough) = (piece.len(), None);
-        if piece.is_empty() {
-            return Ok(None);
-        }
-        match std::str::from_utf8(piece) {
-            Ok(mut text) if self.part.is_empty() => {
-                while let (None, Some(end)) = (&enough, text.find('\n')) {
-                    enough = each(&text[..end]);
-                    text = &text[end + 1..];
-                }
-                self.part.extend_from_slice(text.as_bytes());
-            }
-            _ => {
-                self.part.extend_from_slice(piece);
-                while let (None, Some(end)) = (&enough, self.part.iter().position(|byte| *byte == b'\n')) {
-                    let line: Vec<u8> = self.part.drain(..=end).collect();
-                    enough = each(&String::from_utf8_lossy(&line[..end]));
-                }
-            }
-        }
-        self.stream.consume_unpin(size);
-        Ok(Some(enough))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use futures::TryStreamExt;
-
-    #[tokio::test]
-    async fn lines_come_whole_however_they_are_cut() {
-        let text = "{\"a\":\"ä\"}\n{}\n\nlast and ünfinished";
-        for size in 1..text.len() {
-            let pieces: Vec<std::io::Result<Vec<u8>>> = text.as_bytes().chunks(size).map(|c| Ok(c.to_vec())).collect();
-            let mut lines = Lines::new(futures::stream::iter(pieces).into_async_read());
-            let mut seen = Vec::new();
-            let each = |seen: &mut Vec<String>, line: &str| -> Option<()> {
-                seen.push(line.to_owned());
-                None
-            };
-            while lines.next(|line| each(&mut seen, line)).await.unwrap().is_some() {}
-            assert_eq!(seen, ["{\"a\":\"ä\"}", "{}", ""], "in pieces of {size}");
-        }
-    }
-
-    #[test]
-    fn a_line_is_split_whichever_way_it_is_written() {
-        for line in [r#"{"type":"ADDED","object":{"a":1}}"#, r#"{"object": {"a":1}, "type": "ADDED"}"#] {
-            assert_eq!(split_line(line), Some(("ADDED", r#"{"a":1}"#)));
-        }
-        assert_eq!(split_line(r#"{"type":"ERROR","object":{}}"#), Some(("ERROR", "{}")));
-        assert_eq!(split_line("nonsense"), None);
     }
 }

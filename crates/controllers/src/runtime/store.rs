@@ -8,9 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
+use usher_api::watch::without_managed_fields;
 
 use super::meta::Key;
 
@@ -152,25 +151,6 @@ impl<'a> Text<'a> {
     }
 }
 
-fn without_managed_fields(text: &str) -> Cow<'_, str> {
-    #[derive(Deserialize)]
-    struct Root<'a> {
-        #[serde(borrow)]
-        metadata: Fields<'a>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Fields<'a> {
-        #[serde(borrow)]
-        managed_fields: Option<&'a RawValue>,
-    }
-    let fields = serde_json::from_str::<Root<'_>>(text).ok().and_then(|root| root.metadata.managed_fields);
-    let Some(fields) = fields.map(RawValue::get) else { return Cow::Borrowed(text) };
-    // It is a part of the text.
-    let start = fields.as_ptr() as usize - text.as_ptr() as usize;
-    Cow::Owned([&text[..start], "null", &text[start + fields.len()..]].concat())
-}
-
 /// A store of more than metadata, fed with the same text. It makes its kind's watch carry whole objects.
 pub(crate) trait View: Send + Sync {
     fn put(&self, key: &Key, object: &Text<'_>);
@@ -257,24 +237,6 @@ mod tests {
         assert_eq!((index.get("x").len(), index.get("y").len()), (0, 1));
         store.remove(&Key::new("n", "a"));
         assert!(index.get("y").is_empty());
-    }
-
-    #[test]
-    fn managed_fields_are_left_out_wherever_they_stand_and_nothing_else_is() {
-        for (text, lean) in [
-            (
-                r#"{"metadata":{"managedFields":[{"a":"]}"}],"name":"x"},"b":1}"#,
-                r#"{"metadata":{"managedFields":null,"name":"x"},"b":1}"#,
-            ),
-            (
-                r#"{"spec":{"managedFields":[1]},"metadata":{"name":"x"}}"#,
-                r#"{"spec":{"managedFields":[1]},"metadata":{"name":"x"}}"#,
-            ),
-            ("{}", "{}"),
-            ("nonsense", "nonsense"),
-        ] {
-            assert_eq!(Text::of(text).lean, lean);
-        }
     }
 
     #[test]

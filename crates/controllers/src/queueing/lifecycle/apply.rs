@@ -5,21 +5,19 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 use usher_api::kueue::conditions::{self, WorkloadCondition};
-use usher_api::kueue::{ClusterQueue, LocalQueue, Workload, keys};
+use usher_api::kueue::{ClusterQueue, LocalQueue, Workload};
 use usher_api::ray::RayCluster;
 use usher_env::Clock;
 
 use super::decide::{Next, Owner, Seen, Step, decide};
-use crate::queueing::apply::{controller_uid, kueue, revision};
+use crate::queueing::apply::{controller_uid, kueue};
+use crate::queueing::guarded::{Guarded, key_of};
 use crate::queueing::kind::JobKind;
-use crate::queueing::merge_patch;
 use crate::queueing::policy::Policy;
 use crate::queueing::scheduler::write::Told;
-use crate::runtime::objects::{is_conflict, is_not_found};
 use crate::runtime::{
     GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
 };
@@ -27,7 +25,7 @@ use crate::runtime::{
 const WORKERS: usize = 8;
 
 struct Workloads {
-    client: Client,
+    writes: Guarded,
     clock: Clock,
     policy: Policy,
     watches: Watches,
@@ -59,7 +57,7 @@ pub(in crate::queueing) fn start(
 ) {
     let workloads: Store<Workload> = watches.view(&kueue("workloads"));
     let all = Arc::new(Workloads {
-        client: client.clone(),
+        writes: Guarded::new(client),
         clock: clock.clone(),
         policy: policy.clone(),
         watches: watches.clone(),
@@ -116,11 +114,6 @@ fn kept_out_of(workload: &Workload) -> Option<Arc<str>> {
     (requeued.status == "False").then(|| format!("{namespace}/{}", workload.spec.queue_name).into())
 }
 
-fn key_of(workload: &Workload) -> Key {
-    let meta = &workload.metadata;
-    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
-}
-
 impl Workloads {
     /// The Workloads that a change may matter to.
     fn concerned(&self, signal: &Signal) -> Vec<Key> {
@@ -165,7 +158,7 @@ impl Workloads {
         let now = self.clock.now();
         let Next { step, again } = self.decide(key, &workload, now);
         let after = again.map(|at| at.duration_since(now));
-        if let Some(revision) = self.carry_out(key, &workload, step).await? {
+        if let Some(revision) = self.carry_out(&workload, step).await? {
             self.wrote.lock().insert(key.clone(), revision);
         }
         let after = after.and_then(|after| std::time::Duration::try_from(after).ok());
@@ -202,69 +195,26 @@ impl Workloads {
     }
 
     /// Carries out a step; the revision that was written, if any.
-    async fn carry_out(&self, key: &Key, of: &Workload, step: Step) -> Result<Option<u64>, kube::Error> {
+    async fn carry_out(&self, of: &Workload, step: Step) -> Result<Option<u64>, kube::Error> {
         match step {
             Step::Nothing => Ok(None),
             Step::Status { to, told } => {
-                let of_json = serde_json::to_value(&of.status).map_err(kube::Error::SerdeError)?;
-                let to_json = serde_json::to_value(&*to).map_err(kube::Error::SerdeError)?;
-                let Some(status) = merge_patch::diff(&of_json, &to_json) else { return Ok(None) };
-                let wrote = self.patch(key, of, json!({"status": status}), true).await?;
+                let wrote = self.writes.status(of, &to).await?;
                 if wrote.is_some() {
                     told.iter().for_each(|told| told.tell(&self.recorder, kube::Resource::object_ref(of, &())));
                 }
                 Ok(wrote)
             }
-            Step::Deactivate => self.patch(key, of, json!({"spec": {"active": false}}), false).await,
-            Step::LetGo => self.let_go(key, of).await,
+            Step::Deactivate => self.writes.patch(of, json!({"spec": {"active": false}})).await,
+            Step::LetGo => self.writes.let_go(of).await,
             Step::Delete { why } => {
-                let wrote = self.let_go(key, of).await?;
-                let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
-                let only = Preconditions { uid: of.metadata.uid.clone(), resource_version: None };
-                let how = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
-                match api.delete(&key.name, &how).await {
-                    Ok(_) => {
-                        let about = kube::Resource::object_ref(of, &());
-                        Told::normal("Deleted", why.to_owned()).tell(&self.recorder, about);
-                    }
-                    Err(error) if is_not_found(&error) || is_conflict(&error) => {}
-                    Err(error) => return Err(error),
+                let wrote = self.writes.let_go(of).await?;
+                if self.writes.delete(of).await? {
+                    let about = kube::Resource::object_ref(of, &());
+                    Told::normal("Deleted", why.to_owned()).tell(&self.recorder, about);
                 }
                 Ok(wrote)
             }
-        }
-    }
-
-    async fn let_go(&self, key: &Key, of: &Workload) -> Result<Option<u64>, kube::Error> {
-        let finalizers = of.metadata.finalizers.as_deref().unwrap_or_default();
-        let left: Vec<&String> = finalizers.iter().filter(|f| *f != keys::RESOURCE_IN_USE).collect();
-        if left.len() == finalizers.len() {
-            return Ok(None);
-        }
-        self.patch(key, of, json!({"metadata": {"finalizers": left}}), false).await
-    }
-
-    /// A patch that holds only for the Workload as it was seen. Somebody who was faster brings us back here.
-    async fn patch(
-        &self,
-        key: &Key,
-        of: &Workload,
-        mut patch: Value,
-        status: bool,
-    ) -> Result<Option<u64>, kube::Error> {
-        patch["metadata"]["uid"] = json!(of.metadata.uid);
-        patch["metadata"]["resourceVersion"] = json!(of.metadata.resource_version);
-        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let written = if status {
-            api.patch_status(&key.name, &params, &patch).await
-        } else {
-            api.patch(&key.name, &params, &patch).await
-        };
-        match written {
-            Ok(now) => Ok(Some(revision(now.metadata.resource_version.as_deref()))),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
-            Err(error) => Err(error),
         }
     }
 }

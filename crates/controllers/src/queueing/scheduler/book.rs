@@ -19,6 +19,7 @@ use usher_sched::scheduler::{Event, Scheduler};
 
 use super::families::Families;
 use super::lower::{self, Dictionary, Shapes};
+use super::write::Kind;
 use crate::queueing::status::show::{self, Subject};
 use crate::runtime::Key;
 
@@ -382,25 +383,22 @@ impl Book {
         }
     }
 
-    /// How the writing of an admission ended: at a revision, or not at all.
-    pub fn admission_written(&mut self, id: WorkloadId, uid: &str, revision: Option<u64>) {
+    /// How a write ended: at a revision, or not at all.
+    pub fn settle(&mut self, id: WorkloadId, uid: &str, kind: Kind, revision: Option<u64>) {
         let Some(known) = self.workloads.get_mut(&id).filter(|k| k.object.metadata.uid.as_deref() == Some(uid)) else {
             return;
         };
-        match revision {
+        match (kind, revision) {
             // It may have been seen already; then it was settled there.
-            Some(revision) if known.admitting.is_some() => known.admitting = Some(Writing::Done(revision)),
-            Some(_) => {}
-            None => {
+            (Kind::Admission, Some(revision)) if known.admitting.is_some() => {
+                known.admitting = Some(Writing::Done(revision));
+            }
+            (Kind::Admission, None) => {
                 known.admitting = None;
                 self.scheduler.apply(Event::AdmissionRefused(id));
             }
-        }
-    }
-
-    pub fn eviction_refused(&mut self, id: WorkloadId, uid: &str) {
-        if self.workload(id).is_some_and(|object| object.metadata.uid.as_deref() == Some(uid)) {
-            self.scheduler.apply(Event::EvictionRefused(id));
+            (Kind::Eviction, None) => self.scheduler.apply(Event::EvictionRefused(id)),
+            _ => {}
         }
     }
 

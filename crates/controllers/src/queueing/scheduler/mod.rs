@@ -1,10 +1,15 @@
 //! The scheduler's loop: what changes is told to the pure scheduler, what it decides is written.
 //!
-//! [`book`] keeps the two in step, [`lower`] translates, [`write`] says what a decision means for an object, [`run`] does it.
+//! [`book`] keeps the two in step, [`lower`] translates, [`write`] says what a decision means for an object, [`outbox`]
+//! in which order, [`run`] does it.
 
 pub mod book;
 mod families;
 pub mod lower;
+mod outbox;
 pub mod requests;
 pub mod run;
 pub mod write;
+
+#[cfg(test)]
+mod tests;

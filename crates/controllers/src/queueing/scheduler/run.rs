@@ -16,8 +16,10 @@ use usher_sched::model::{Time, WorkloadId};
 use usher_sched::plan::Decision;
 
 use super::book::Book;
-use super::write::{Kind, Write, writes};
+use super::outbox::Outbox;
+use super::write::{Kind, Order, Write, orders, write};
 use crate::queueing::apply::kueue;
+use crate::queueing::guarded::revision;
 use crate::queueing::merge_patch;
 use crate::queueing::policy::Policy;
 use crate::queueing::status::metrics::Metrics;
@@ -93,7 +95,7 @@ pub(crate) fn start(
         views,
         book: Book::with(policy.settings(), policy.concurrent_admission),
         room: Arc::new(Semaphore::new(CONCURRENT)),
-        outbox: BTreeMap::new(),
+        outbox: Outbox::default(),
         done,
         settled: false,
     };
@@ -113,8 +115,7 @@ struct Run {
     views: Views,
     book: Book,
     room: Arc<Semaphore>,
-    /// Workloads that are being written, and what is to be written next: only the newest decision counts.
-    outbox: BTreeMap<WorkloadId, Option<Write>>,
+    outbox: Outbox,
     done: mpsc::UnboundedSender<Written>,
     /// Everything has been listed: nothing is decided before.
     settled: bool,
@@ -230,29 +231,34 @@ impl Run {
                 let evicted = victims.iter().filter(|victim| !victim.already_leaving);
                 self.preempting.extend(evicted.map(|victim| (victim.workload, (by.to_owned(), victim.why.wire()))));
             }
-            for write in writes(&self.book, decision, now) {
-                self.send(write);
+            for order in orders(&self.book, decision) {
+                self.send(order);
             }
         }
         plan.next_timer
     }
 
-    fn send(&mut self, write: Write) {
-        if write.kind == Kind::Admission {
-            self.book.admitting(write.workload);
+    fn send(&mut self, order: Order) {
+        if order.kind() == Kind::Admission {
+            self.book.admitting(order.workload);
         }
-        match self.outbox.get_mut(&write.workload) {
-            Some(next) => *next = Some(write),
-            None => {
-                self.outbox.insert(write.workload, None);
-                self.start(write);
-            }
+        if let Some(order) = self.outbox.put(order) {
+            self.start(&order, None);
         }
     }
 
-    fn start(&self, write: Write) {
-        let (client, room, done) = (self.client.clone(), self.room.clone(), self.done.clone());
-        let recorder = self.recorder.clone();
+    /// Writes what is ordered, of the workload as it was left by the last write of it or else as it was last seen.
+    fn start(&mut self, order: &Order, left: Option<Arc<Workload>>) {
+        let of = left.or_else(|| self.book.workload(order.workload).cloned());
+        let write = of.and_then(|of| write(&self.book, order, &of, self.clock.now()));
+        let (done, recorder) = (self.done.clone(), self.recorder.clone());
+        let (workload, uid, kind) = (order.workload, order.uid.clone(), order.kind());
+        let end = move |now| drop(done.send(Written { workload, uid, kind, now }));
+        let Some(write) = write else { return end(None) };
+        if write.to == write.of.status {
+            return end(Some(write.of));
+        }
+        let (client, room) = (self.client.clone(), self.room.clone());
         self.tasks.spawn(async move {
             let _place = room.acquire_owned().await;
             let now = put(&client, &write).await;
@@ -260,45 +266,33 @@ impl Run {
                 let about = reference(&write.of);
                 write.told.iter().for_each(|told| told.tell(&recorder, about.clone()));
             }
-            let uid = write.of.metadata.uid.clone().unwrap_or_default();
-            let _ = done.send(Written { workload: write.workload, uid, kind: write.kind, now });
+            end(now);
         });
     }
 
     fn finish(&mut self, written: Written) {
-        let revision = written
-            .now
-            .as_ref()
-            .map(|now| now.metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or(0));
-        if written.kind == Kind::Eviction
-            && let Some((by, why)) = self.preempting.remove(&written.workload)
-            && written.now.is_some()
+        let Written { workload, uid, kind, now } = written;
+        self.settle(workload, &uid, kind, now.as_ref());
+        let then = self.outbox.ended(workload, kind, now.is_some());
+        for fallen in then.fallen {
+            self.settle(fallen.workload, &fallen.uid, fallen.kind(), None);
+        }
+        if let Some(next) = then.next {
+            self.start(&next, now);
+        }
+    }
+
+    /// Says how a write ended to those whom it matters to.
+    fn settle(&mut self, workload: WorkloadId, uid: &str, kind: Kind, now: Option<&Arc<Workload>>) {
+        let revision = now.map(|now| revision(now.metadata.resource_version.as_deref()));
+        self.book.settle(workload, uid, kind, revision);
+        if kind == Kind::Eviction
+            && let Some((by, why)) = self.preempting.remove(&workload)
+            && now.is_some()
         {
             self.metrics.preempted(&by, why);
         }
-        match (written.kind, revision) {
-            (Kind::Admission, revision) => self.book.admission_written(written.workload, &written.uid, revision),
-            (Kind::Eviction, None) => self.book.eviction_refused(written.workload, &written.uid),
-            _ => {}
-        }
-        let next = self.outbox.remove(&written.workload).flatten();
-        if let Some(next) = next {
-            let next = match written.now {
-                Some(now) => rebased(next, now),
-                None => next,
-            };
-            self.outbox.insert(next.workload, None);
-            self.start(next);
-        }
     }
-}
-
-/// The same change of a newer object. What was written in between was ours, so only its revision differs where it matters.
-fn rebased(write: Write, on: Arc<Workload>) -> Write {
-    if write.of.metadata.uid != on.metadata.uid {
-        return write;
-    }
-    Write { of: on, ..write }
 }
 
 /// Writes the difference, if the workload is still as it was seen.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::Api;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use usher_api::kueue::concurrent::{self, Policy};
@@ -16,10 +16,9 @@ use usher_env::Clock;
 
 use super::decide::{Next, Seen, Step, decide};
 use crate::queueing;
-use crate::queueing::apply::{controller_uid, kueue, revision};
-use crate::queueing::merge_patch;
+use crate::queueing::apply::{controller_uid, kueue};
+use crate::queueing::guarded::{Guarded, key_of, revision};
 use crate::queueing::scheduler::write::Told;
-use crate::runtime::objects::{is_already_exists, is_conflict, is_not_found};
 use crate::runtime::{Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue};
 
 const WORKERS: usize = 8;
@@ -28,6 +27,7 @@ struct Families {
     /// The gate is on.
     races: bool,
     client: Client,
+    writes: Guarded,
     clock: Clock,
     watches: Watches,
     recorder: Recorder,
@@ -56,6 +56,7 @@ pub(in crate::queueing) fn start(
     let all = Arc::new(Families {
         races: policy.concurrent_admission,
         client: client.clone(),
+        writes: Guarded::new(client),
         clock: clock.clone(),
         watches: watches.clone(),
         recorder: Recorder::new(client, clock, "concurrent-admission-controller", tasks),
@@ -96,11 +97,6 @@ fn local_of(workload: &Workload) -> Option<Arc<str>> {
         matches!(workload.role(), Role::Regular | Role::Parent) && !workload.is(WorkloadCondition::Finished);
     let namespace = workload.metadata.namespace.as_deref().unwrap_or_default();
     concerned.then(|| format!("{namespace}/{}", workload.spec.queue_name).into())
-}
-
-fn key_of(workload: &Workload) -> Key {
-    let meta = &workload.metadata;
-    Key::new(meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
 }
 
 impl Families {
@@ -167,79 +163,41 @@ impl Families {
     async fn carry_out(&self, key: &Key, parent: &Arc<Workload>, step: Step) -> Result<Option<u64>, kube::Error> {
         match step {
             Step::Nothing => Ok(None),
-            Step::Mark => self.patch(parent, marks(json!(keys::TRUE)), false).await,
-            Step::Unmark => self.patch(parent, marks(Value::Null), false).await,
+            Step::Mark => self.writes.patch(parent, marks(json!(keys::TRUE))).await,
+            Step::Unmark => self.writes.patch(parent, marks(Value::Null)).await,
             Step::Create(variant) => self.create(key, parent, &variant).await,
             Step::Spec { of, to, told } => {
-                let wrote = match difference(&of.spec, &*to)? {
-                    Some(spec) => self.patch(&of, json!({ "spec": spec }), false).await?,
-                    None => None,
-                };
+                let wrote = self.writes.spec(&of, &to).await?;
                 self.tell(&of, told.filter(|_| wrote.is_some()));
                 Ok(wrote)
             }
             Step::Status { of, to, told } => {
-                let wrote = match difference(&of.status, &*to)? {
-                    Some(status) => self.patch(&of, json!({ "status": status }), true).await?,
-                    None => None,
-                };
+                let wrote = self.writes.status(&of, &to).await?;
                 self.tell(&of, told.filter(|_| wrote.is_some()));
                 Ok(wrote)
             }
             Step::Delete { of } => {
-                let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
-                let only = Preconditions { uid: of.metadata.uid.clone(), resource_version: None };
-                let how = DeleteParams { preconditions: Some(only), ..DeleteParams::background() };
-                let name = of.metadata.name.as_deref().unwrap_or_default();
-                match api.delete(name, &how).await {
-                    Ok(_) => {
-                        let message = format!("Deleted variant {name}");
-                        self.tell(parent, Some(Told::normal("DeletedVariant", message)));
-                        Ok(None)
-                    }
-                    Err(error) if is_not_found(&error) || is_conflict(&error) => Ok(None),
-                    Err(error) => Err(error),
+                if self.writes.delete(&of).await? {
+                    let message = format!("Deleted variant {}", of.metadata.name.as_deref().unwrap_or_default());
+                    self.tell(parent, Some(Told::normal("DeletedVariant", message)));
                 }
+                Ok(None)
             }
         }
     }
 
+    /// A name that is taken (by a Variant of a Parent of the same name that is about to be collected) is tried again.
     async fn create(&self, key: &Key, parent: &Workload, variant: &Workload) -> Result<Option<u64>, kube::Error> {
         let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
-        match api.create(&Default::default(), variant).await {
-            Ok(made) => {
-                let name = made.metadata.name.as_deref().unwrap_or_default();
-                self.tell(parent, Some(Told::normal("CreatedVariant", format!("Created variant {name}"))));
-                Ok(Some(revision(made.metadata.resource_version.as_deref())))
-            }
-            // Made before a restart, or of a Parent of the same name that is about to be collected: looked at again.
-            Err(error) if is_already_exists(&error) => Err(error),
-            Err(error) => Err(error),
-        }
+        let made = api.create(&Default::default(), variant).await?;
+        let name = made.metadata.name.as_deref().unwrap_or_default();
+        self.tell(parent, Some(Told::normal("CreatedVariant", format!("Created variant {name}"))));
+        Ok(Some(revision(made.metadata.resource_version.as_deref())))
     }
 
     fn tell(&self, about: &Workload, told: Option<Told>) {
         if let Some(told) = told {
             told.tell(&self.recorder, kube::Resource::object_ref(about, &()));
-        }
-    }
-
-    /// A patch that holds only for the Workload as it was seen. Somebody who was faster brings us back here.
-    async fn patch(&self, of: &Workload, mut patch: Value, status: bool) -> Result<Option<u64>, kube::Error> {
-        patch["metadata"]["uid"] = json!(of.metadata.uid);
-        patch["metadata"]["resourceVersion"] = json!(of.metadata.resource_version);
-        let key = key_of(of);
-        let api = Api::<Workload>::namespaced(self.client.clone(), &key.namespace);
-        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
-        let written = if status {
-            api.patch_status(&key.name, &params, &patch).await
-        } else {
-            api.patch(&key.name, &params, &patch).await
-        };
-        match written {
-            Ok(now) => Ok(Some(revision(now.metadata.resource_version.as_deref()))),
-            Err(error) if is_conflict(&error) || is_not_found(&error) => Ok(None),
-            Err(error) => Err(error),
         }
     }
 }
@@ -253,9 +211,4 @@ fn parent_of(meta: &Meta) -> Key {
 fn marks(value: Value) -> Value {
     json!({"metadata": {
         "labels": {label::CONCURRENT_ADMISSION_PARENT: value}, "annotations": {annotation::PARENT_VARIANT: value}}})
-}
-
-fn difference<T: serde::Serialize>(from: &T, to: &T) -> Result<Option<Value>, kube::Error> {
-    let read = |value: &T| serde_json::to_value(value).map_err(kube::Error::SerdeError);
-    Ok(merge_patch::diff(&read(from)?, &read(to)?))
 }
