@@ -3,8 +3,10 @@
 //! Events come many at a time, and none of them is copied that lies whole in a piece.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::{Error, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 /// The lines of a stream that comes in pieces.
@@ -56,20 +58,48 @@ pub fn split_event(line: &str) -> Option<(&str, &str)> {
     plain().or_else(|| serde_json::from_str::<Line<'_>>(line).ok().map(|line| (line.what, line.object.get())))
 }
 
+/// An object's metadata, as far as `M` reads it. What follows it is not even looked at: servers write metadata first, and most
+/// of an object comes after.
+pub fn metadata<'a, M: Deserialize<'a>>(text: &'a str) -> Result<M, serde_json::Error> {
+    let mut found = None;
+    let mut reader = serde_json::Deserializer::from_str(text);
+    match reader.deserialize_map(UpToMetadata(&mut found)) {
+        Err(error) if found.is_none() => Err(error),
+        _ => found.ok_or_else(|| serde_json::Error::missing_field("metadata")),
+    }
+}
+
+struct UpToMetadata<'f, M>(&'f mut Option<M>);
+
+impl<'de, M: Deserialize<'de>> Visitor<'de> for UpToMetadata<'_, M> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with metadata")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            if key == "metadata" {
+                *self.0 = Some(map.next_value()?);
+                // The one way to stop reading.
+                return Err(A::Error::custom("enough"));
+            }
+            map.next_value::<IgnoredAny>()?;
+        }
+        Ok(())
+    }
+}
+
 /// An object's text without the record of who set which field, which is half of many objects and which hardly anyone reads.
 pub fn without_managed_fields(text: &str) -> Cow<'_, str> {
-    #[derive(Deserialize)]
-    struct Root<'a> {
-        #[serde(borrow)]
-        metadata: Fields<'a>,
-    }
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Fields<'a> {
         #[serde(borrow)]
         managed_fields: Option<&'a RawValue>,
     }
-    let fields = serde_json::from_str::<Root<'_>>(text).ok().and_then(|root| root.metadata.managed_fields);
+    let fields = metadata::<Fields<'_>>(text).ok().and_then(|metadata| metadata.managed_fields);
     let Some(fields) = fields.map(RawValue::get) else { return Cow::Borrowed(text) };
     // It is a part of the text.
     let start = fields.as_ptr() as usize - text.as_ptr() as usize;
@@ -118,6 +148,24 @@ mod tests {
         }
         assert_eq!(split_event(r#"{"type":"ERROR","object":{}}"#), Some(("ERROR", "{}")));
         assert_eq!(split_event("nonsense"), None);
+    }
+
+    #[test]
+    fn metadata_is_read_wherever_it_stands_and_only_up_to_its_end() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        struct Name {
+            name: String,
+        }
+        let name = |text: &str| metadata::<Name>(text).ok().map(|metadata| metadata.name);
+        assert_eq!(name(r#"{"kind":"K","metadata":{"name":"x"},"spec":{}}"#).as_deref(), Some("x"));
+        assert_eq!(
+            name(r#"{"spec":{"metadata":{"name":"y"}},"metadata":{"uid":"u","name":"x"}}"#).as_deref(),
+            Some("x")
+        );
+        assert_eq!(name(r#"{"metadata":{"name":"x"},"spec": nonsense"#).as_deref(), Some("x"));
+        for without in [r#"{"kind":"K"}"#, r#"{"metadata":{}}"#, "[]", "nonsense", ""] {
+            assert_eq!(name(without), None, "{without}");
+        }
     }
 
     #[test]

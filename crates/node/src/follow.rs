@@ -13,7 +13,7 @@ use kube::core::Request;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
-use usher_api::watch::{Lines, split_event, without_managed_fields};
+use usher_api::watch::{Lines, metadata, split_event, without_managed_fields};
 
 const PAGE: u32 = 1000;
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -44,14 +44,8 @@ struct PageMeta {
 }
 
 #[derive(Deserialize)]
-struct Seen<'a> {
-    #[serde(borrow)]
-    metadata: SeenMeta<'a>,
-}
-
-#[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct SeenMeta<'a> {
+struct Seen<'a> {
     #[serde(borrow, default)]
     resource_version: Cow<'a, str>,
 }
@@ -162,8 +156,8 @@ fn hear<T: DeserializeOwned>(
         return Some(kube::Error::Service(text.to_owned().into()));
     }
     let lean = without_managed_fields(text);
-    if let Ok(seen) = serde_json::from_str::<Seen<'_>>(&lean) {
-        *version = seen.metadata.resource_version.into_owned();
+    if let Ok(seen) = metadata::<Seen<'_>>(&lean) {
+        *version = seen.resource_version.into_owned();
     }
     if what == "BOOKMARK" {
         // A version, and no object.

@@ -27,8 +27,9 @@ use crate::stored::Head;
 
 /// How often an idle watch tells its client how far it has come.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// How many bytes of events go out in one piece at most, give or take an object.
-const PIECE_BYTES: usize = 256 * 1024;
+/// How many bytes of events go out in one piece at most, give or take an object. Larger ones come from and go back to the
+/// system each time, which costs more than what they save.
+const PIECE_BYTES: usize = 32 * 1024;
 
 impl Server {
     pub(super) async fn watch(&self, target: &Target<'_>) -> Result<Answer> {
@@ -270,7 +271,7 @@ impl Lines {
         if everything {
             // Made as large as it will be: a piece that grows is copied again and again.
             let size: usize = self.waiting.as_slice().iter().map(|event| event.entry.value.len() + 256).sum();
-            out.reserve(size.min(PIECE_BYTES));
+            out.reserve(size.min(PIECE_BYTES + PIECE_BYTES / 4));
         }
         while out.len() < PIECE_BYTES
             && let Some(event) = self.waiting.next()

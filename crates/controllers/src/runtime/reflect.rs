@@ -12,10 +12,10 @@ use kube::api::{ListParams, WatchParams};
 use kube::core::Request;
 use serde::Deserialize;
 use tokio::time::Instant;
-use usher_api::watch::{Lines, split_event};
+use usher_api::watch::{Lines, metadata, split_event};
 
 use super::catalog::Resource;
-use super::meta::{Key, Meta, Partial};
+use super::meta::{Key, Meta};
 use super::objects::{Page, is_expired};
 use super::queue::backoff;
 use super::store::{Seen, Store, Text, View};
@@ -198,8 +198,8 @@ impl<L: Listener> Reflector<L> {
     }
 
     fn read(&self, text: &str) -> Option<Meta> {
-        match serde_json::from_str::<Partial>(text) {
-            Ok(object) => Some(object.metadata),
+        match metadata::<Meta>(text) {
+            Ok(metadata) => Some(metadata),
             Err(error) => {
                 tracing::warn!(resource = %self.resource, %error, "an object that cannot be read is left out");
                 None

@@ -93,10 +93,7 @@ impl<T> Store<T> {
         let Content { objects, indexes } = &mut *content;
         let old = objects.get(&key).cloned();
         for index in indexes {
-            if let Some(old) = &old {
-                index.remove(&key, old);
-            }
-            index.insert(&key, &object);
+            index.replace(&key, old.as_deref(), &object);
         }
         objects.insert(key, object)
     }
@@ -121,13 +118,30 @@ impl<T> Index<T> {
 
 impl<T> Entries<T> {
     fn insert(&mut self, key: &Key, object: &T) {
-        for value in (self.values)(object) {
+        self.enter(key, (self.values)(object));
+    }
+
+    fn remove(&mut self, key: &Key, object: &T) {
+        self.strike(key, (self.values)(object));
+    }
+
+    /// Most changes of an object change nothing that it is looked up by.
+    fn replace(&mut self, key: &Key, old: Option<&T>, new: &T) {
+        let (before, after) = (old.map(&self.values).unwrap_or_default(), (self.values)(new));
+        if before != after {
+            self.strike(key, before);
+            self.enter(key, after);
+        }
+    }
+
+    fn enter(&mut self, key: &Key, values: Vec<Arc<str>>) {
+        for value in values {
             self.keys.entry(value).or_default().insert(key.clone());
         }
     }
 
-    fn remove(&mut self, key: &Key, object: &T) {
-        for value in (self.values)(object) {
+    fn strike(&mut self, key: &Key, values: Vec<Arc<str>>) {
+        for value in values {
             if let Some(keys) = self.keys.get_mut(&value) {
                 keys.remove(key);
                 if keys.is_empty() {

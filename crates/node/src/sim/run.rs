@@ -185,6 +185,7 @@ struct World {
 }
 
 struct Simulated {
+    /// With the status that was last written, as far as the watch does not show a newer one.
     pod: Arc<Pod>,
     seen: Containers,
     written: Option<PodStatus>,
@@ -222,7 +223,7 @@ impl World {
         }
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         match self.pods.get_mut(&uid) {
-            Some(known) => known.pod = Arc::new(pod),
+            Some(known) => known.see(pod),
             None => {
                 let seen = recall(&pod);
                 let pod = Arc::new(pod);
@@ -245,7 +246,7 @@ impl World {
         let Some(pod) = self.pods.get_mut(uid) else { return };
         pod.busy = false;
         match outcome {
-            Outcome::Written(status) => pod.written = Some(*status),
+            Outcome::Written(status) => pod.wrote(*status),
             Outcome::Removed => pod.removed = true,
             Outcome::Lost => return,
         }
@@ -270,7 +271,7 @@ impl World {
         if it.busy {
             return;
         }
-        let (known, plan) = it.live(now);
+        let plan = it.live(now);
         let wake_at = [plan.wake_at, it.next_end()].into_iter().flatten().filter(|at| *at > now).min();
         if it.wake_at != wake_at {
             if let Some(old) = it.wake_at.take() {
@@ -279,7 +280,7 @@ impl World {
             it.wake_at = wake_at;
             self.due.extend(wake_at.map(|at| (at, uid.to_owned())));
         }
-        let patch = write::patch(&known, &plan.status);
+        let patch = write::patch(&it.pod, &plan.status);
         if patch.is_none() && (!plan.remove || it.removed) {
             return;
         }
@@ -297,19 +298,30 @@ impl World {
 }
 
 impl Simulated {
-    /// Starts and ends containers until nothing more happens at `now`.
-    fn live(&mut self, now: Timestamp) -> (Pod, decide::Plan) {
-        let mut known = (*self.pod).clone();
+    /// The pod as a watch shows it, which may be older than what was written.
+    fn see(&mut self, mut pod: Pod) {
         if let Some(ours) = &self.written {
-            let theirs = known.status.take().unwrap_or_default();
-            known.status = Some(write::newest(ours, theirs));
+            let theirs = pod.status.take().unwrap_or_default();
+            pod.status = Some(write::newest(ours, theirs));
         }
+        self.pod = Arc::new(pod);
+    }
+
+    fn wrote(&mut self, status: PodStatus) {
+        let pod = Arc::make_mut(&mut self.pod);
+        let theirs = pod.status.take().unwrap_or_default();
+        pod.status = Some(write::newest(&status, theirs));
+        self.written = Some(status);
+    }
+
+    /// Starts and ends containers until nothing more happens at `now`.
+    fn live(&mut self, now: Timestamp) -> decide::Plan {
         loop {
             self.end_due(now);
             let host = Host { ip: address(&self.pod), ..Host::default() };
-            let plan = decide::decide(&known, &self.seen, &host, now);
+            let plan = decide::decide(&self.pod, &self.seen, &host, now);
             if plan.start.is_empty() && plan.stop.is_empty() {
-                return (known, plan);
+                return plan;
             }
             for name in &plan.start {
                 self.start(name, now);
