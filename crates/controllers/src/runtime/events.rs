@@ -8,6 +8,7 @@ mod correlate;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
@@ -27,6 +28,8 @@ pub use correlate::{Correlator, Note, Severity, Write};
 const WRITERS: usize = 2;
 /// Notes a writer may have before it; more are dropped, as client-go drops them.
 const BACKLOG: usize = 4096;
+/// What an event is about comes first: its writes would share the disk with those that somebody waits for.
+const GIVE_WAY: Duration = Duration::from_millis(50);
 
 /// Records events in the name of one component. Clones record alike.
 #[derive(Clone)]
@@ -78,18 +81,22 @@ async fn write_all(
     dropped: Arc<AtomicU64>,
 ) {
     let mut correlator = Correlator::of(&component);
-    while let Some(note) = notes.recv().await {
-        let now = clock.now();
-        let Some(write) = correlator.admit(note, now) else { continue };
-        if let Err(error) = put(&client, &component, &write, now).await {
-            tracing::warn!(%error, reason = write.note.reason, "an event could not be recorded");
-        }
-        if notes.is_empty() {
-            // Once for each burst, when it is over.
-            let dropped = dropped.swap(0, Ordering::Relaxed);
-            if dropped > 0 {
-                tracing::warn!(component, dropped, "too many events at once: some were dropped");
+    while let Some(first) = notes.recv().await {
+        tokio::time::sleep(GIVE_WAY).await;
+        let mut next = Some(first);
+        while let Some(note) = next {
+            let now = clock.now();
+            if let Some(write) = correlator.admit(note, now)
+                && let Err(error) = put(&client, &component, &write, now).await
+            {
+                tracing::warn!(%error, reason = write.note.reason, "an event could not be recorded");
             }
+            next = notes.try_recv().ok();
+        }
+        // Once for each burst, when it is over.
+        let dropped = dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            tracing::warn!(component, dropped, "too many events at once: some were dropped");
         }
     }
 }
