@@ -18,6 +18,7 @@ use kube::core::Request;
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use usher_env::Clock;
 
 use super::Tasks;
@@ -85,12 +86,14 @@ async fn write_all(
         tokio::time::sleep(GIVE_WAY).await;
         let mut next = Some(first);
         while let Some(note) = next {
-            let now = clock.now();
+            let (now, began) = (clock.now(), Instant::now());
             if let Some(write) = correlator.admit(note, now)
                 && let Err(error) = put(&client, &component, &write, now).await
             {
                 tracing::warn!(%error, reason = write.note.reason, "an event could not be recorded");
             }
+            // Half of the time at most: the busier everything is, the fewer events.
+            tokio::time::sleep(began.elapsed()).await;
             next = notes.try_recv().ok();
         }
         // Once for each burst, when it is over.
