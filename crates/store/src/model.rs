@@ -134,7 +134,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Options { max_events: 100_000, max_bytes: 64 << 20 }
+        Options { max_events: 100_000, max_bytes: 32 << 20 }
     }
 }
 
