@@ -20,7 +20,7 @@ use tokio::sync::Mutex;
 
 /// As in the binary.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const NAMESPACE: &str = "/apis/bench.usher.dev/v1/namespaces/default/things";
 

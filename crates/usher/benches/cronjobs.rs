@@ -20,7 +20,7 @@ use usher_store::Store;
 
 /// As in the binary.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() {
     let count = if std::env::var_os("USHER_BENCH_QUICK").is_some() { 100 } else { 1_000 };

@@ -18,7 +18,7 @@ use serde_json::json;
 
 /// As in the binary: the client is to cost as little of the machine as it can.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const PODS_PER_JOB: usize = 10;
 const CREATORS: usize = 32;

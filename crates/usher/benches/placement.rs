@@ -16,7 +16,7 @@ use usher_controllers::{Controllers, Options};
 
 /// As in the binary.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() {
     let scale = if std::env::var_os("USHER_BENCH_QUICK").is_some() { 10 } else { 1 };

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 
 /// As in the binary.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const CONNECTIONS: usize = 32;
 
