@@ -137,6 +137,8 @@ pub struct Line {
     pub holding: BTreeSet<Order>,
     /// Who waits for this queue and cannot stand in line: it is inactive, or something else is in their way.
     pub outside: BTreeSet<Order>,
+    /// Those of them who only keep the place of their group.
+    pub coming: BTreeSet<Order>,
     /// Heads of a strict line that keep what there is of their quota while they wait.
     pub keeping: BTreeSet<WorkloadId>,
     classes: Vec<Option<Class>>,
