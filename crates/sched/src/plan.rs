@@ -441,7 +441,8 @@ impl Scheduler {
     }
 
     /// Only the head of a strict line, its siblings included, is looked at; and after it those who already have quota and may move up.
-    fn next_of_strict(&self, id: QueueId, mark: &Mark) -> Option<Contender> {
+    fn next_of_strict(&mut self, id: QueueId, mark: &Mark) -> Option<Contender> {
+        self.meet_new_head(id);
         let line = self.line(id)?;
         let is_due = |class: ClassId| {
             let due = line.is_fresh(class) || (self.concerned(id, class, mark) && self.is_candidate(id, class));
@@ -456,6 +457,24 @@ impl Scheduler {
         }
         let (order, class) = self.placed(id).into_iter().find(|(_, class)| is_due(*class))?;
         Some((0, order, id, class))
+    }
+
+    /// Behind another nobody is woken: what came free meanwhile is new to whoever is the head now.
+    fn meet_new_head(&mut self, id: QueueId) {
+        let Some(line) = self.line(id) else { return };
+        let head = self.strict_head(line);
+        if line.head == head {
+            return;
+        }
+        let mut classes = Vec::new();
+        if let Some(head) = head {
+            let waiting = line.heads().filter(|(order, _)| !self.is_placed(order.workload));
+            let siblings = waiting.take_while(|(order, _)| self.same_place(order.workload, head));
+            classes.extend(siblings.map(|(_, class)| class).filter(|class| line.is_findable(*class)));
+        }
+        let line = self.line_mut(id);
+        line.head = head;
+        classes.into_iter().for_each(|class| line.refresh(class));
     }
 
     fn next_of_best_effort(&mut self, id: QueueId, queue: &Queue, mark: &Mark) -> Option<Contender> {

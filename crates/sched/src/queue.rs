@@ -141,6 +141,8 @@ pub struct Line {
     pub coming: BTreeSet<Order>,
     /// Heads of a strict line that keep what there is of their quota while they wait.
     pub keeping: BTreeSet<WorkloadId>,
+    /// The head of a strict line that was looked at last.
+    pub head: Option<WorkloadId>,
     classes: Vec<Option<Class>>,
     free_ids: Vec<u32>,
     by_key: Table<Arc<Key>, ClassId>,
