@@ -3,6 +3,7 @@
 //! [`book`] keeps the two in step, [`lower`] translates, [`write`] says what a decision means for an object, [`run`] does it.
 
 pub mod book;
+mod census;
 mod families;
 pub mod lower;
 pub mod requests;
