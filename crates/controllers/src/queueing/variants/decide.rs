@@ -610,3 +610,6 @@ fn got(object: &Workload) -> BTreeSet<&str> {
     let sets = object.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
     sets.flat_map(|set| set.flavors.values()).map(String::as_str).collect()
 }
+
+#[cfg(test)]
+mod tests;
