@@ -436,6 +436,8 @@ pub enum Block {
     FailedChecks,
     /// Requeued is False: who evicted it has not let it back yet.
     NotRequeued,
+    /// One of a group whose time is still to come. It asks for nothing yet, and keeps the place of its group in line.
+    NotYet,
 }
 
 /// A workload as the outside sees it.

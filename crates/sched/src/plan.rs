@@ -229,7 +229,7 @@ impl Scheduler {
             return;
         }
         let Some(line) = self.line(queue) else { return };
-        let Some((head, _)) = line.heads().find(|(order, _)| !self.is_placed(order.workload)) else { return };
+        let Some(head) = self.first_without_quota(line) else { return };
         let mut demoted: Vec<WorkloadId> =
             line.holding.iter().filter(|held| **held > head).map(|held| held.workload).collect();
         demoted.retain(|id| !self.same_place(*id, head.workload));
@@ -245,7 +245,7 @@ impl Scheduler {
     }
 
     /// A sibling has quota already: what it still tries for is a better place, and it holds nobody up.
-    fn is_placed(&self, id: WorkloadId) -> bool {
+    pub(crate) fn is_placed(&self, id: WorkloadId) -> bool {
         let Some(group) = self.group(id) else { return false };
         let members = self.world.ledger.members(group).iter();
         members.into_iter().any(|member| *member != id && self.world.ledger.booking(*member).is_some())
@@ -271,11 +271,18 @@ impl Scheduler {
         waiting
     }
 
+    /// The first of those in line, and of those who keep a place in it, that has no quota through a sibling either.
+    fn first_without_quota(&self, line: &Line) -> Option<Order> {
+        let waits = |order: &Order| !self.is_placed(order.workload);
+        let first = line.heads().map(|(order, _)| order).find(waits);
+        let coming = line.coming.iter().copied().find(waits);
+        [first, coming].into_iter().flatten().min()
+    }
+
     /// The head of a strict line: the first that has no quota through a sibling either.
     fn strict_head(&self, line: &Line) -> Option<WorkloadId> {
-        let first = line.heads().find(|(order, _)| !self.is_placed(order.workload)).map(|(order, _)| order);
         let held = line.holding.iter().find(|held| !self.is_placed(held.workload)).copied();
-        [first, held].into_iter().flatten().min().map(|order| order.workload)
+        [self.first_without_quota(line), held].into_iter().flatten().min().map(|order| order.workload)
     }
 
     /// What the head of a strict line asks for, in every flavor that it or its siblings may use: those who only move up leave it alone.
@@ -289,7 +296,12 @@ impl Scheduler {
         let siblings = self.group(head).and_then(|group| self.groups.get(&group));
         let head: Vec<WorkloadId> = siblings.map_or_else(|| vec![head], |all| all.iter().copied().collect());
         for entry in head.iter().filter_map(|member| self.entry(*member)) {
-            if !matches!(entry.standing, Standing::InLine(own, _) if own == queue) {
+            let asks = match &entry.standing {
+                Standing::InLine(own, _) => *own == queue,
+                Standing::Out(reason) => reason.is_to_come() && self.queue_of(&entry.workload) == Some(queue),
+                Standing::Holding(_) | Standing::Booked => false,
+            };
+            if !asks {
                 continue;
             }
             let shape = &entry.workload.shape;
@@ -429,7 +441,8 @@ impl Scheduler {
     }
 
     /// Only the head of a strict line, its siblings included, is looked at; and after it those who already have quota and may move up.
-    fn next_of_strict(&self, id: QueueId, mark: &Mark) -> Option<Contender> {
+    fn next_of_strict(&mut self, id: QueueId, mark: &Mark) -> Option<Contender> {
+        self.meet_new_head(id);
         let line = self.line(id)?;
         let is_due = |class: ClassId| {
             let due = line.is_fresh(class) || (self.concerned(id, class, mark) && self.is_candidate(id, class));
@@ -444,6 +457,24 @@ impl Scheduler {
         }
         let (order, class) = self.placed(id).into_iter().find(|(_, class)| is_due(*class))?;
         Some((0, order, id, class))
+    }
+
+    /// Behind another nobody is woken: what came free meanwhile is new to whoever is the head now.
+    fn meet_new_head(&mut self, id: QueueId) {
+        let Some(line) = self.line(id) else { return };
+        let head = self.strict_head(line);
+        if line.head == head {
+            return;
+        }
+        let mut classes = Vec::new();
+        if let Some(head) = head {
+            let waiting = line.heads().filter(|(order, _)| !self.is_placed(order.workload));
+            let siblings = waiting.take_while(|(order, _)| self.same_place(order.workload, head));
+            classes.extend(siblings.map(|(_, class)| class).filter(|class| line.is_findable(*class)));
+        }
+        let line = self.line_mut(id);
+        line.head = head;
+        classes.into_iter().for_each(|class| line.refresh(class));
     }
 
     fn next_of_best_effort(&mut self, id: QueueId, queue: &Queue, mark: &Mark) -> Option<Contender> {

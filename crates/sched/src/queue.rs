@@ -137,8 +137,12 @@ pub struct Line {
     pub holding: BTreeSet<Order>,
     /// Who waits for this queue and cannot stand in line: it is inactive, or something else is in their way.
     pub outside: BTreeSet<Order>,
+    /// Those of them who only keep the place of their group.
+    pub coming: BTreeSet<Order>,
     /// Heads of a strict line that keep what there is of their quota while they wait.
     pub keeping: BTreeSet<WorkloadId>,
+    /// The head of a strict line that was looked at last.
+    pub head: Option<WorkloadId>,
     classes: Vec<Option<Class>>,
     free_ids: Vec<u32>,
     by_key: Table<Arc<Key>, ClassId>,

@@ -140,6 +140,11 @@ impl Wait {
         )
     }
 
+    /// Whether it asks for nothing yet, but stands for its group in line.
+    pub fn is_to_come(&self) -> bool {
+        matches!(self, Wait::Blocked(Block::NotYet))
+    }
+
     pub fn code(&self) -> Code {
         match self {
             Wait::QueueInactive { why: Inactive::NotFound, .. } => Code::Misconfigured,
@@ -150,7 +155,7 @@ impl Wait {
                 Block::NamespaceMismatch | Block::Misconfigured(_) => Code::Misconfigured,
                 Block::GatedBy(_) => Code::AdmissionGated,
                 Block::FailedChecks => Code::PendingEvaluation,
-                Block::NotRequeued => Code::OnHold,
+                Block::NotRequeued | Block::NotYet => Code::OnHold,
             },
             Wait::Unplaced(pod_sets) => pod_sets.iter().map(Unplaced::code).max().unwrap_or(Code::WaitingForQuota),
             Wait::Preempting { .. } => Code::WaitingForPreemptedWorkloads,
@@ -199,6 +204,7 @@ impl Wait {
             Wait::Blocked(Block::GatedBy(gates)) => format!("Admission is gated by: {gates}"),
             Wait::Blocked(Block::FailedChecks) => "The workload has failed admission checks".into(),
             Wait::Blocked(Block::NotRequeued) => "The workload was evicted and is not queued again yet".into(),
+            Wait::Blocked(Block::NotYet) => "The variant does not try for quota yet".into(),
             Wait::Unplaced(pod_sets) => {
                 pod_sets.iter().map(|unplaced| unplaced.render(shape, names)).collect::<Vec<_>>().join("; ")
             }

@@ -403,10 +403,19 @@ impl Scheduler {
     pub(crate) fn turn_group(&mut self, group: Option<GroupId>) {
         let Some(members) = group.and_then(|group| self.groups.get(&group)) else { return };
         for id in members.clone() {
-            if let Some(Standing::InLine(queue, class)) = self.entry(id).map(|entry| entry.standing.clone()) {
-                self.line_mut(queue).refresh(class);
-                self.touched.insert(queue);
-                self.unreported.push(id);
+            let Some(entry) = self.entry(id) else { continue };
+            match entry.standing {
+                Standing::InLine(queue, class) => {
+                    self.line_mut(queue).refresh(class);
+                    self.touched.insert(queue);
+                    self.unreported.push(id);
+                }
+                // Whether the place that it keeps is before somebody may have changed.
+                Standing::Out(ref reason) if reason.is_to_come() => {
+                    let queue = self.queue_of(&entry.workload);
+                    self.touched.extend(queue);
+                }
+                _ => {}
             }
         }
     }
@@ -444,7 +453,12 @@ impl Scheduler {
     /// It does not wait beside its line any more, if it did.
     fn leave_outside(&mut self, order: Order) {
         if let Some(queue) = self.tally.waits_for(order.workload) {
-            self.line_mut(queue).outside.remove(&order);
+            let line = self.line_mut(queue);
+            line.outside.remove(&order);
+            if line.coming.remove(&order) {
+                self.touched.insert(queue);
+                self.refresh_placed(queue, order.workload);
+            }
         }
     }
 
@@ -470,6 +484,10 @@ impl Scheduler {
                 }
                 if let Some(queue) = queue {
                     self.line_mut(queue).outside.insert(order);
+                    if reason.is_to_come() {
+                        self.line_mut(queue).coming.insert(order);
+                        self.touched.insert(queue);
+                    }
                 }
                 Standing::Out(Arc::new(reason))
             }

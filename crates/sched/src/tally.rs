@@ -1,7 +1,7 @@
 //! How many wait, how many have quota and how much of it, by queue and by local queue.
 //!
 //! Kept as things change: a look costs the same however many wait. The members of a group wait as one and have quota as one (a cell is
-//! used by the largest of them). What was only decided here and is not confirmed yet counts nowhere: neither does it wait, nor has
+//! used by the largest of them), and a group that has quota does not wait. What was only decided here and is not confirmed yet counts nowhere: neither does it wait, nor has
 //! anybody seen its quota. Says which queues have changed, so that only these are shown again. Decides nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -188,8 +188,10 @@ impl Sums {
     }
 }
 
+/// A group that has quota does not wait: what its other members try for is a better place.
 fn once(members: Counts) -> Counts {
-    Counts { pending: members.pending.min(1), reserving: members.reserving.min(1), admitted: members.admitted.min(1) }
+    let pending = if members.reserving > 0 { 0 } else { members.pending.min(1) };
+    Counts { pending, reserving: members.reserving.min(1), admitted: members.admitted.min(1) }
 }
 
 fn add(to: &mut Counts, what: Counts, sign: i64) {

@@ -1,9 +1,11 @@
 //! What the scheduler shows: positions, counts, usage, shares. Reads only.
 
+use std::collections::BTreeMap;
+
 use crate::fair::Share;
-use crate::ledger::{Booking, Hold};
-use crate::model::{Amount, Cell, CohortId, LocalId, Queue, QueueId, Queueing, Usage, WorkloadId};
-use crate::queue::Order;
+use crate::ledger::{Booking, Hold, Stage};
+use crate::model::{Amount, Cell, CohortId, GroupId, LocalId, Queue, QueueId, Queueing, Usage, WorkloadId};
+use crate::queue::{Line, Order};
 use crate::quota::Owner;
 use crate::scheduler::Scheduler;
 use crate::tally::{Changed, Figures};
@@ -99,18 +101,48 @@ impl Scheduler {
         std::mem::take(&mut self.tally.changed)
     }
 
-    /// Of those who wait: how many are looked at as soon as it is their turn, and how many not before something changes.
+    /// Of those who wait: how many are looked at as soon as it is their turn, and how many not before something changes. A group is
+    /// looked at when any of its members is.
     pub fn active_and_parked(&self, queue: QueueId) -> (usize, usize) {
         let pending = self.figures(queue).counts.pending;
         let Some(line) = self.line(queue) else { return (0, pending) };
         let strict = self.world.queue(queue).is_some_and(|queue| queue.strategy == Queueing::StrictFifo);
+        let (members, groups) = self.parked_groups(line, strict);
         let parked = match (&line.inactive, strict) {
             (Some(_), _) => pending,
-            (None, true) => line.outside.len(),
-            (None, false) => line.outside.len() + line.parked_len(),
+            (None, true) => line.outside.len() - members + groups,
+            (None, false) => line.outside.len() + line.parked_len() - members + groups,
         };
         let parked = parked.min(pending);
         (pending - parked, parked)
+    }
+
+    /// How many members of groups are parked or outside, and how many groups wait with all of their members like that.
+    fn parked_groups(&self, line: &Line, strict: bool) -> (usize, usize) {
+        let mut groups: BTreeMap<GroupId, bool> = BTreeMap::new();
+        let mut members = 0;
+        if !self.groups.is_empty() {
+            let outside = line.outside.iter().filter_map(|order| Some((self.group(order.workload)?, true, 1)));
+            let holding = line.holding.iter().filter_map(|order| Some((self.group(order.workload)?, false, 1)));
+            let in_line = line.heads().filter_map(|(_, class)| {
+                let (group, _) = line.key(class).group?;
+                Some((group, !strict && !line.is_fresh(class), line.members(class).count()))
+            });
+            for (group, parked, count) in outside.chain(holding).chain(in_line) {
+                members += if parked { count } else { 0 };
+                *groups.entry(group).or_insert(true) &= parked;
+            }
+        }
+        let waits = |group: &GroupId| {
+            let mut bookings = self.world.ledger.members(*group).iter().filter_map(|id| self.booking(*id));
+            bookings.all(|booking| booking.stage == Stage::Assumed)
+        };
+        (members, groups.iter().filter(|(group, parked)| **parked && waits(group)).count())
+    }
+
+    /// Whether a workload waits only for a better place: a sibling of it has quota.
+    pub fn has_quota_through_a_sibling(&self, workload: WorkloadId) -> bool {
+        self.is_placed(workload)
     }
 
     /// Whether nobody has quota of a queue, decisions that are not confirmed yet included.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use book::Book;
 use proptest::prelude::*;
 use proptest::test_runner::Config;
+use usher_sched::ledger::{Booking, Stage};
 use usher_sched::model::*;
 use usher_sched::plan::Decision;
 use usher_sched::scheduler::{Event, Scheduler};
@@ -60,6 +61,8 @@ struct Sketch {
     requeue_at: Option<i64>,
     gated: bool,
     group: Option<u32>,
+    /// Only for members of groups.
+    not_yet: bool,
 }
 
 fn resource(at: u32) -> ResourceId {
@@ -99,6 +102,7 @@ impl Sketch {
             workload.priority = i64::from(group);
             workload.queued_at = Time(3);
             workload.local = LocalId(group % QUEUES);
+            workload.block = self.not_yet.then_some(Block::NotYet);
         }
         workload
     }
@@ -115,19 +119,22 @@ fn sketch() -> impl Strategy<Value = Sketch> {
         prop::bool::weighted(0.95),
         prop::option::weighted(0.1, 0..40i64),
         prop::bool::weighted(0.1),
-        prop::option::weighted(0.2, 0..2u32),
+        (prop::option::weighted(0.2, 0..2u32), prop::bool::weighted(0.2)),
     )
-        .prop_map(|(queue, pod_sets, allowed, priority, queued_at, active, requeue_at, gated, group)| Sketch {
-            queue,
-            pod_sets,
-            allowed,
-            priority,
-            queued_at,
-            active,
-            requeue_at,
-            gated,
-            group,
-        })
+        .prop_map(
+            |(queue, pod_sets, allowed, priority, queued_at, active, requeue_at, gated, (group, not_yet))| Sketch {
+                queue,
+                pod_sets,
+                allowed,
+                priority,
+                queued_at,
+                active,
+                requeue_at,
+                gated,
+                group,
+                not_yet,
+            },
+        )
 }
 
 fn quota() -> impl Strategy<Value = Quota> {
@@ -428,6 +435,7 @@ impl Driver {
             prop_assert!(self.sched.reason(WorkloadId(*id)).is_some(), "{} waits without a reason", id);
         }
         self.check_figures()?;
+        self.check_groups()?;
         for (id, workload) in &self.book.pending {
             if let Some(holds) = self.sched.hold(WorkloadId(*id)) {
                 prop_assert!(
@@ -439,6 +447,24 @@ impl Driver {
         }
         if self.sched.holders().is_empty() {
             self.check_nobody_is_forgotten()?;
+        }
+        Ok(())
+    }
+
+    /// At most one of a group has preemptions outstanding, or holds what it won by them and is not admitted yet.
+    fn check_groups(&self) -> Result<(), TestCaseError> {
+        for group in 0..2 {
+            let all =
+                self.book.pending.iter().chain(self.book.bookings.iter().map(|(id, booked)| (id, &booked.workload)));
+            let members =
+                all.filter(|(_, workload)| workload.group == Some(GroupId(group))).map(|(id, _)| WorkloadId(*id));
+            let preempts = |id: &WorkloadId| {
+                let waits = self.sched.hold(*id).is_some_and(|hold| !hold.victims.is_empty());
+                let won = |booking: &Booking| booking.won && booking.stage != Stage::Admitted;
+                waits || self.sched.booking(*id).is_some_and(won)
+            };
+            let preempting: Vec<WorkloadId> = members.filter(preempts).collect();
+            prop_assert!(preempting.len() <= 1, "{:?} of group {} preempt at once", preempting, group);
         }
         Ok(())
     }

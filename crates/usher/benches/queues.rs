@@ -4,11 +4,11 @@
 //! and put back when they are evicted, all through the API over HTTPS by this process, against the release binary with a data
 //! directory on disk. Prints a table; asserts nothing about speed.
 //!
-//! `USHER_BENCH_ONLY=yardstick,large,drain,latency` runs a part; `USHER_BENCH_QUICK=1` makes everything smaller.
+//! `USHER_BENCH_ONLY=yardstick,variants,large,drain,latency` runs a part; `USHER_BENCH_QUICK=1` makes everything smaller.
 
 mod client;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -35,6 +35,9 @@ fn main() {
     runtime.block_on(async {
         if wants("yardstick") {
             yardstick(quick).await;
+        }
+        if wants("variants") {
+            variants(quick).await;
         }
         if wants("large") {
             large(quick).await;
@@ -152,8 +155,12 @@ fn class(name: &'static str, count: usize, cpu: u64, runs_ms: u64, priority: i32
 struct Scenario {
     cohorts: usize,
     queues: usize,
+    /// Which share the quota. Of several, workloads race for all of them and move up.
+    flavors: &'static [&'static str],
     classes: Vec<Class>,
 }
+
+const ONE_FLAVOR: &[&str] = &["default"];
 
 impl Scenario {
     fn workloads(&self) -> usize {
@@ -169,18 +176,43 @@ impl Scenario {
     }
 }
 
-async fn yardstick(quick: bool) {
+fn yardstick_with(flavors: &'static [&'static str], quick: bool) -> Scenario {
     let share = if quick { 10 } else { 1 };
-    let scenario = Scenario {
+    Scenario {
         cohorts: 5,
         queues: 6,
+        flavors,
         classes: vec![
             class("small", 350 / share, 1, 200, 50, 100),
             class("medium", 100 / share, 5, 500, 100, 500),
             class("large", 50 / share, 20, 1000, 200, 1200),
         ],
-    };
+    }
+}
+
+async fn yardstick(quick: bool) {
+    let scenario = yardstick_with(ONE_FLAVOR, quick);
     contest("15,000 Workloads, 5 cohorts of 6 queues", &scenario, "at most 76 s, above 85 %; RSS at most 400 MB").await;
+}
+
+/// The yardstick as it is, and with concurrent admission: three flavors that each have a third of the quota, UpgradeOnly.
+async fn variants(quick: bool) {
+    let name = "the yardstick with one flavor";
+    let plain = contest(name, &yardstick_with(ONE_FLAVOR, quick), "").await;
+    let three = yardstick_with(&["reservation", "on-demand", "spot"], quick);
+    let raced = contest("the same, racing for three flavors, UpgradeOnly", &three, "").await;
+    row(
+        "concurrent admission against the plain run",
+        format!(
+            "{:.2} times the time, {:.2} times the decisions ({} and {}: {})",
+            raced.wall_secs / plain.wall_secs,
+            raced.decisions.values().sum::<u64>() as f64 / plain.decisions.values().sum::<u64>().max(1) as f64,
+            plain.decisions.values().sum::<u64>(),
+            raced.decisions.values().sum::<u64>(),
+            raced.decisions.iter().map(|(kind, n)| format!("{kind} {n}")).collect::<Vec<_>>().join(", "),
+        ),
+        "at most 1.5 and 3 times",
+    );
 }
 
 async fn large(quick: bool) {
@@ -188,6 +220,7 @@ async fn large(quick: bool) {
     let scenario = Scenario {
         cohorts: 10,
         queues: 100 / share,
+        flavors: ONE_FLAVOR,
         classes: vec![
             class("small", 35, 1, 150, 50, 0),
             class("medium", 11, 5, 350, 100, 0),
@@ -197,10 +230,17 @@ async fn large(quick: bool) {
     contest("50,000 Workloads, 10 cohorts of 100 queues", &scenario, "at most 40 s").await;
 }
 
-async fn contest(name: &str, scenario: &Scenario, wanted: &str) {
+/// What a contest cost.
+struct Cost {
+    wall_secs: f64,
+    /// Of the scheduler, by kind.
+    decisions: BTreeMap<String, u64>,
+}
+
+async fn contest(name: &str, scenario: &Scenario, wanted: &str) -> Cost {
     let up = Up::start(&[]);
     let pool = Pool::open(&up.endpoint).await;
-    configure(&pool, scenario.cohorts, scenario.queues).await;
+    configure(&pool, scenario.cohorts, scenario.queues, scenario.flavors).await;
     let total = scenario.workloads();
     let watch = Connection::open(&up.endpoint).await.stream(&format!("{WORKLOADS}?watch=1&resourceVersion=0")).await;
     let started = Instant::now();
@@ -221,24 +261,49 @@ async fn contest(name: &str, scenario: &Scenario, wanted: &str) {
         ),
         wanted,
     );
+    Cost { wall_secs: wall, decisions: decisions(&pool).await }
+}
+
+async fn decisions(pool: &Pool) -> BTreeMap<String, u64> {
+    let (code, text) = pool.send(Method::GET, "/metrics", "application/json", Bytes::new()).await;
+    assert_eq!(code, 200, "/metrics");
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let lines = text.lines().filter_map(|line| line.strip_prefix("kueue_scheduling_decisions_total{"));
+    let read = |line: &str| {
+        let kind = line.split("decision=\"").nth(1)?.split('"').next()?;
+        Some((kind.to_owned(), line.rsplit(' ').next()?.parse().ok()?))
+    };
+    lines.filter_map(read).collect()
 }
 
 fn queue_names(scenario: &Scenario) -> Vec<String> {
     (0..scenario.cohorts).flat_map(|c| (0..scenario.queues).map(move |q| format!("cq-{c}-{q}"))).collect()
 }
 
-async fn configure(pool: &Pool, cohorts: usize, queues: usize) {
-    let flavor =
-        json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": "default"}});
-    pool.create("/apis/kueue.x-k8s.io/v1beta2/resourceflavors", &flavor).await;
+/// Queues of 20 cpus that may borrow 100, in equal parts of these flavors.
+async fn configure(pool: &Pool, cohorts: usize, queues: usize, flavors: &[&str]) {
+    for name in flavors {
+        let flavor =
+            json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name}});
+        pool.create("/apis/kueue.x-k8s.io/v1beta2/resourceflavors", &flavor).await;
+    }
+    let part = |cpus: usize| format!("{}m", cpus * 1000 / flavors.len());
+    let quota = |name: &&str| {
+        json!({"name": name, "resources": [
+        {"name": "cpu", "nominalQuota": part(20), "borrowingLimit": part(100)}]})
+    };
+    let quotas: Vec<Value> = flavors.iter().map(quota).collect();
+    let policy = (flavors.len() > 1).then(|| json!({"migrationConstraints": {"mode": "UpgradeOnly"}}));
     for cohort in 0..cohorts {
         for queue in 0..queues {
             let name = format!("cq-{cohort}-{queue}");
-            let object = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
+            let mut object = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": name},
                 "spec": {"cohortName": format!("cohort-{cohort}"), "namespaceSelector": {},
                     "preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "LowerPriority"},
-                    "resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "default", "resources": [
-                        {"name": "cpu", "nominalQuota": "20", "borrowingLimit": "100"}]}]}]}});
+                    "resourceGroups": [{"coveredResources": ["cpu"], "flavors": quotas}]}});
+            if let Some(policy) = &policy {
+                object["spec"]["concurrentAdmission"] = policy.clone();
+            }
             pool.create("/apis/kueue.x-k8s.io/v1beta2/clusterqueues", &object).await;
             let local = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": name},
                 "spec": {"clusterQueue": name}});
@@ -354,6 +419,10 @@ impl Runner {
                 let line = &text[at..at + end];
                 at += end + 1;
                 let Ok(event) = serde_json::from_slice::<Event>(line) else { continue };
+                // Parents are run; what becomes of their Variants is not ours to do.
+                if event.object.metadata.labels.contains_key("kueue.x-k8s.io/concurrent-admission-variant") {
+                    continue;
+                }
                 if event.object.is("Finished") {
                     finished += usize::from(self.state.lock().newest.remove(&event.object.metadata.name).is_some());
                     last_finish = Instant::now();
@@ -441,13 +510,14 @@ async fn drain(count: usize) {
     const QUEUES: usize = 30;
     let up = Up::start(&[]);
     let pool = Pool::open(&up.endpoint).await;
-    configure(&pool, 5, 6).await;
+    configure(&pool, 5, 6, ONE_FLAVOR).await;
     let names: Vec<String> = (0..QUEUES).map(|n| format!("cq-{}-{}", n / 6, n % 6)).collect();
     edit_queues(&pool, &names, &json!({"spec": {"stopPolicy": "Hold"}})).await;
     let room = json!({"spec": {"resourceGroups": [{"coveredResources": ["cpu"], "flavors": [{"name": "default",
         "resources": [{"name": "cpu", "nominalQuota": count.to_string(), "borrowingLimit": "0"}]}]}]}});
     edit_queues(&pool, &names, &room).await;
-    let scenario = Scenario { cohorts: 5, queues: 6, classes: vec![class("small", count / QUEUES, 1, 1000, 50, 0)] };
+    let classes = vec![class("small", count / QUEUES, 1, 1000, 50, 0)];
+    let scenario = Scenario { cohorts: 5, queues: 6, flavors: ONE_FLAVOR, classes };
     create(pool.clone(), names.clone(), plan(&scenario)).await;
     let mut watch = Connection::open(&up.endpoint).await.stream(&format!("{WORKLOADS}?watch=1")).await;
     let started = Instant::now();
@@ -487,7 +557,7 @@ async fn edit_queues(pool: &Pool, names: &[String], patch: &Value) {
 async fn latency(count: usize) {
     let up = Up::start(&[]);
     let pool = Pool::open(&up.endpoint).await;
-    configure(&pool, 1, 1).await;
+    configure(&pool, 1, 1, ONE_FLAVOR).await;
     let jobs = "/apis/batch/v1/namespaces/default/jobs";
     let pods = "/api/v1/namespaces/default/pods";
     let mut job_watch = Connection::open(&up.endpoint).await.stream(&format!("{jobs}?watch=1")).await;

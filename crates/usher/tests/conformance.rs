@@ -21,7 +21,8 @@ fn has_test(text: &str, name: &str) -> bool {
 
 /// Whether a scenario file has a case whose title begins so.
 fn has_case(text: &str, title: &str) -> bool {
-    text.lines().any(|line| line.strip_prefix("# ").is_some_and(|rest| rest.starts_with(title)))
+    let titles = text.lines().filter_map(|line| line.strip_prefix("# ").or_else(|| line.strip_prefix("== ")));
+    titles.into_iter().any(|rest| rest.starts_with(title))
 }
 
 #[test]

@@ -162,6 +162,77 @@ fn an_elastic_job_grows_and_shrinks_and_what_runs_keeps_its_process() {
     assert_eq!(ok(&machine, "get job grows -o jsonpath='{.spec.suspend}'"), "false");
 }
 
+/// What `status.variants` of a Job's Workload says of each: name of the flavor, active, admitted, why it was evicted.
+fn told(machine: &Machine, job: &str) -> Vec<(String, bool, bool, String)> {
+    let parent = workloads(machine).remove(job).unwrap_or_default();
+    let variants = parent["status"]["variants"].as_array().cloned().unwrap_or_default();
+    let one = |variant: &Value| {
+        let conditions = variant["conditions"].as_array().cloned().unwrap_or_default();
+        let is = |ty: &str| conditions.iter().find(|c| c["type"] == ty && c["status"] == "True").cloned();
+        let why = is("Evicted").and_then(|c| c["reason"].as_str().map(str::to_owned)).unwrap_or_default();
+        let flavor = variant["resourceFlavors"][0].as_str().unwrap_or_default().to_owned();
+        (flavor, variant["active"] == true, is("Admitted").is_some(), why)
+    };
+    variants.iter().map(one).collect()
+}
+
+#[test]
+fn a_job_starts_on_spot_and_is_restarted_in_the_reservation_when_there_is_room() {
+    let machine = need!(Machine::start());
+    ok(&machine, "label node n1 example.com/spot=yes example.com/reservation=yes");
+    for name in ["reservation", "spot"] {
+        machine.apply(
+            &json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ResourceFlavor", "metadata": {"name": name},
+            "spec": {"nodeLabels": {format!("example.com/{name}"): "yes"}}}),
+        );
+    }
+    let groups = |reserved: &str| {
+        let flavor = |name: &str, cpu: &str| json!({"name": name, "resources": [{"name": "cpu", "nominalQuota": cpu}]});
+        json!([{"coveredResources": ["cpu"], "flavors": [flavor("reservation", reserved), flavor("spot", "10m")]}])
+    };
+    machine.apply(&json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "ClusterQueue", "metadata": {"name": "q"},
+        "spec": {"namespaceSelector": {}, "resourceGroups": groups("0"),
+            "concurrentAdmission": {"migrationConstraints": {"mode": "UpgradeOnly"}}}}));
+    machine.apply(&json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"},
+        "spec": {"clusterQueue": "q"}}));
+    let on = "get pods -l job-name=moves -o jsonpath='{.items[?(@.status.phase==\"Running\")].spec.nodeSelector}'";
+    let pods = "get pods -l job-name=moves -o name";
+
+    machine.apply(&job("moves", "q", "", FOREVER));
+    machine.wait(on, "running on spot", |text| text == r#"{"example.com/spot":"yes"}"#);
+    let first = ok(&machine, pods);
+    let spot = [("reservation".to_owned(), true, false, String::new()), ("spot".to_owned(), true, true, String::new())];
+    machine.wait("get workloads", "told", |_| told(&machine, "moves") == spot);
+
+    let patch = json!({"spec": {"resourceGroups": groups("10m")}});
+    ok(&machine, &format!("patch clusterqueue q --type=merge -p '{patch}'"));
+    machine.wait(on, "running in the reservation", |text| text == r#"{"example.com/reservation":"yes"}"#);
+    let then = ok(&machine, pods);
+    assert!(then.lines().count() == 1 && then != first, "{first} then {then}");
+    let moved = [
+        ("reservation".to_owned(), true, true, String::new()),
+        ("spot".to_owned(), false, false, "FlavorMigration".to_owned()),
+    ];
+    machine.wait("get workloads", "told", |_| told(&machine, "moves") == moved);
+    let events = ok(&machine, "get events -o jsonpath='{.items[*].reason}'");
+    for reason in [
+        "CreatedVariant",
+        "Admitted",
+        "EvictedDueToFlavorMigration",
+        "EvictedDueToVariantEvicted",
+        "DeactivatedVariant",
+    ] {
+        assert!(events.split_whitespace().any(|own| own == reason), "no event {reason} in {events}");
+    }
+    machine.wait("get --raw /metrics", "counted", |text| {
+        text.lines().any(|line| {
+            line.starts_with(
+                r#"kueue_variant_migrations_total{cluster_queue="q",from_flavor="spot",to_flavor="reservation""#,
+            )
+        })
+    });
+}
+
 #[test]
 fn killed_with_many_jobs_in_line_it_loses_none_and_admits_none_twice() {
     const JOBS: usize = 60;

@@ -48,7 +48,7 @@ pub(crate) fn start(
     scheduler::run::start(client, clock, policy, outlook, watches, tasks);
     status::in_use::start(client, watches, tasks, metrics);
     lifecycle::start(client, clock, policy, watches, tasks, metrics);
-    variants::start(client, clock, policy, watches, tasks, metrics);
+    variants::start(client, clock, policy, &outlook.metrics, watches, tasks, metrics);
     apply::start::<Job>(client, clock, policy, watches, tasks, metrics);
     apply::start::<RayCluster>(client, clock, policy, watches, tasks, metrics);
     ungate::start::<Job>(client, watches, tasks, metrics);

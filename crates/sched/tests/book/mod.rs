@@ -44,8 +44,12 @@ impl Book {
     /// Everybody counted, a group once.
     pub fn figures(&self, queue: u32) -> Figures {
         let one = |id: &u32, workload: &Workload| workload.group.map_or((*id, false), |group| (group.0, true));
+        let has_quota = |workload: &Workload| {
+            let mut siblings = self.bookings.values().filter(|b| b.workload.group == workload.group && !b.assumed);
+            workload.group.is_some() && siblings.any(|b| b.workload.local.0 == queue)
+        };
         let pending: BTreeSet<_> = (self.pending.iter())
-            .filter(|(_, workload)| workload.local.0 == queue && workload.active)
+            .filter(|(_, workload)| workload.local.0 == queue && workload.active && !has_quota(workload))
             .map(|(id, workload)| one(id, workload))
             .collect();
         let booked = |counts: fn(&Booked) -> bool| {
@@ -182,8 +186,14 @@ impl Book {
     }
 
     fn stands_in_line(&self, workload: &Workload, now: i64) -> bool {
+        self.keeps_a_place(workload, now) && workload.block.is_none()
+    }
+
+    /// It stands in line, or its time is still to come.
+    fn keeps_a_place(&self, workload: &Workload, now: i64) -> bool {
         let active = self.queues.get(&workload.local.0).is_some_and(|queue| queue.stop == Stop::None);
-        active && workload.active && workload.requeue_at.is_none_or(|at| at.0 <= now)
+        let in_time = workload.block.is_some() || workload.requeue_at.is_none_or(|at| at.0 <= now);
+        active && workload.active && in_time
     }
 
     /// Somebody of the same strict line who is ahead and still waits.
@@ -202,7 +212,7 @@ impl Book {
         let own = Order::of(WorkloadId(id), workload);
         let ahead = |other: u32, waiting: &Workload| {
             waiting.local == workload.local
-                && self.stands_in_line(waiting, now)
+                && self.keeps_a_place(waiting, now)
                 && !has_place(waiting)
                 && Order::of(WorkloadId(other), waiting) < own
                 && (workload.group.is_none() || waiting.group != workload.group)

@@ -297,7 +297,7 @@ impl Script {
                     shape.allowed = Some(value.split(',').map(|name| FlavorId(self.names.flavors.id(name))).collect())
                 }
                 "priority" | "at" | "place" | "group" | "sibling" | "part-of" | "inactive" | "requeue-at" | "gated"
-                | "blocked" | "on" | "since" | "local" => {}
+                | "blocked" | "not-yet" | "on" | "since" | "local" => {}
                 resource => {
                     let id = ResourceId(self.names.resources.id(resource));
                     let amount = self.amount(id, value)?;
@@ -331,6 +331,7 @@ impl Script {
                 "requeue-at" => workload.requeue_at = Some(Time(number(value)?)),
                 "gated" => workload.preemption_gated = true,
                 "blocked" => workload.block = Some(Block::NamespaceMismatch),
+                "not-yet" => workload.block = Some(Block::NotYet),
                 _ => {}
             }
         }

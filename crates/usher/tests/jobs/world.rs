@@ -28,6 +28,8 @@ pub struct World {
     /// How work waits in queues, if it does.
     queues: Option<queueing::Policy>,
     controllers: Option<Handle>,
+    /// What can be seen of the queues since the controllers were last started.
+    pub outlook: queueing::Outlook,
     _kubelet: Kubelet,
 }
 
@@ -54,7 +56,8 @@ impl World {
     /// The controllers and the node against whatever `client` leads to.
     pub fn on(client: Client, clock: Clock, gates: Gates, queues: Option<queueing::Policy>) -> World {
         let kubelet = Kubelet::start(client.clone(), clock.clone());
-        let mut world = World { client, clock, gates, queues, controllers: None, _kubelet: kubelet };
+        let outlook = queueing::Outlook::default();
+        let mut world = World { client, clock, gates, queues, controllers: None, outlook, _kubelet: kubelet };
         world.start_controllers();
         world
     }
@@ -62,6 +65,7 @@ impl World {
     pub fn start_controllers(&mut self) {
         let clear = self.gates.mutable_directives_when_suspended;
         let policy = Policy { clear_start_time_on_suspend: clear };
+        self.outlook = queueing::Outlook::default();
         let options = Options {
             gc: true,
             namespaces: true,
@@ -70,9 +74,15 @@ impl World {
             ttl_after_finished: true,
             ray_cluster: self.queues.is_some(),
             queueing: self.queues.clone(),
+            queueing_outlook: self.outlook.clone(),
             ..Options::none()
         };
         self.controllers = Some(Controllers::start(self.client.clone(), self.clock.clone(), options));
+    }
+
+    /// How work waits in queues when the controllers are started again.
+    pub fn set_queues(&mut self, policy: queueing::Policy) {
+        self.queues = Some(policy);
     }
 
     /// As a crash would: nothing is finished, nothing is put away.

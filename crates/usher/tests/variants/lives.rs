@@ -364,6 +364,47 @@ async fn with_the_gate_off_policies_are_ignored() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn with_the_gate_turned_off_parents_become_regular_workloads_where_they_run() {
+    let mut desk = racing(&[("a", "0"), ("b", "1")], upgrade_only()).await;
+    desk.submit(Queued { name: "runs", ..Default::default() }).await;
+    until_runs_on(&desk, "runs", "b").await;
+    let first = pods(&desk, "runs").await;
+    desk.submit(Queued { name: "waits", ..Default::default() }).await;
+    until_active(&desk, "waits", &["a", "b"]).await;
+    desk.world.stop_controllers().await;
+    desk.world.set_queues(Policy { concurrent_admission: false, ..Policy::default() });
+    desk.world.start_controllers();
+    for name in ["runs", "waits"] {
+        let regular = |w: &Workload| w.label("kueue.x-k8s.io/concurrent-admission-parent").is_none();
+        desk.until(name, "is regular", regular).await;
+        for flavor in ["a", "b"] {
+            until("it has no variants", async || variant(&desk, name, flavor).await.is_none().then_some(())).await;
+        }
+    }
+    assert_eq!(pods(&desk, "runs").await, first, "it was never stopped");
+    desk.delete("runs").await;
+    until_runs_on(&desk, "waits", "b").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_runs_too_long_takes_its_variants_along() {
+    let desk = racing(&[("a", "0"), ("b", "1")], upgrade_only()).await;
+    let mut job = desk.job(&Queued::default());
+    job["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"] = json!("100");
+    desk.submit_as(job).await;
+    until_runs_on(&desk, "j", "b").await;
+    let parent = desk.until("j", "was stopped", |w| w.spec.active == Some(false) && !is(w, "QuotaReserved")).await;
+    assert_eq!(said(&parent, "Evicted").expect("it").1, "DeactivatedDueToMaximumExecutionTimeExceeded");
+    for flavor in ["a", "b"] {
+        let out = |w: &Workload| w.spec.active == Some(false) && !is(w, "QuotaReserved");
+        until_variant(&desk, "j", flavor, "is out", out).await;
+    }
+    set_quota(&desk, &[("a", "1"), ("b", "1")]).await;
+    desk.world.pass(600).await;
+    assert!(is_suspended(&desk.world.job("j").await));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_workload_that_is_limited_itself_races_only_for_what_it_may_have() {
     let desk = racing(&[("a", "0"), ("b", "0"), ("c", "1")], upgrade_only()).await;
     desk.submit(Queued::default()).await;

@@ -11,6 +11,9 @@ mod kubelet;
 #[allow(dead_code, reason = "shared with the tests of Jobs")]
 mod world;
 
+mod counted;
 mod lives;
 mod race;
+mod rivals;
 mod stories;
+mod strict;

@@ -17,6 +17,7 @@ use usher_sched::model::{self as sched, Block, Time, WorkloadId};
 use usher_sched::plan::Plan;
 use usher_sched::scheduler::{Event, Scheduler};
 
+use super::census::{Census, Tries};
 use super::families::Families;
 use super::lower::{self, Dictionary, Shapes};
 use super::write::Kind;
@@ -40,6 +41,7 @@ pub struct Book {
     touched: BTreeSet<Subject>,
     races: bool,
     families: Families,
+    census: Census,
 }
 
 /// A workload as it was last seen.
@@ -79,14 +81,27 @@ impl Book {
         self.workloads.get(&id).map(|known| &known.object)
     }
 
-    /// A workload as it was last seen.
+    /// A workload as it was last seen, Parents included.
     pub fn known(&self, key: &Key) -> Option<&Arc<Workload>> {
-        let id = self.words.names.workloads.find(&format!("{}/{}", key.namespace, key.name))?;
-        self.workload(WorkloadId(id))
+        let id = self.words.names.workloads.find(&format!("{}/{}", key.namespace, key.name));
+        id.and_then(|id| self.workload(WorkloadId(id))).or_else(|| self.families.known(key))
     }
 
     pub fn scheduler(&self) -> &Scheduler {
         &self.scheduler
+    }
+
+    /// The variants that a queue's policy names, and those that workloads in it still are.
+    pub fn variants_of(&self, queue: &str) -> BTreeMap<&str, Tries> {
+        let named = self.families.variants_of(queue).map(|name| (name, Tries::default()));
+        named.chain(self.census.of(queue)).collect()
+    }
+
+    /// The Parent of a Variant.
+    pub fn parent(&self, variant: &Workload) -> Option<&Arc<Workload>> {
+        let owners = variant.metadata.owner_references.iter().flatten();
+        let owner = owners.into_iter().find(|owner| Some(owner.uid.as_str()) == variant.parent_uid())?;
+        self.families.known(&Key::new(variant.metadata.namespace.as_deref().unwrap_or_default(), &owner.name))
     }
 
     /// The ClusterQueue that a LocalQueue leads to.
@@ -217,7 +232,7 @@ impl Book {
             return self.seen(key, object);
         }
         if !is_scheduled(object) || self.is_folded(key, object) {
-            self.gone(key);
+            self.take_out(key);
             return self.seen_parent(key, object);
         }
         self.fold(key, object);
@@ -280,9 +295,9 @@ impl Book {
     }
 
     /// A Parent stands in line through its Variants: what is known of it is known of them.
-    fn seen_parent(&mut self, key: &Key, object: &Workload) {
+    fn seen_parent(&mut self, key: &Key, object: &Arc<Workload>) {
         if object.role() != Role::Parent || object.is(WorkloadCondition::Finished) {
-            return;
+            return self.families.forget_parent(key);
         }
         for variant in self.families.parent(key, object, queued_at(object)) {
             let id = self.id(&variant);
@@ -301,8 +316,14 @@ impl Book {
         }
     }
 
-    /// It is finished, deleted, or not for the scheduler.
+    /// It is deleted.
     pub fn gone(&mut self, key: &Key) {
+        self.take_out(key);
+        self.families.forget_parent(key);
+    }
+
+    /// It is finished, deleted, or not for the scheduler.
+    fn take_out(&mut self, key: &Key) {
         let id = self.id(key);
         let name = format!("{}/{}", key.namespace, key.name);
         if let Some(known) = self.workloads.remove(&id) {
@@ -310,8 +331,8 @@ impl Book {
             let local = Key::new(&key.namespace, &known.object.spec.queue_name);
             self.leave_local(&local, key);
             self.families.forget_variant(key, &known.object);
+            self.census.gone(key);
         }
-        self.families.forget_parent(key);
         self.words.names.workloads.release(&name);
     }
 
@@ -320,6 +341,9 @@ impl Book {
         let queue = self.locals.get(&Key::new(&key.namespace, &object.spec.queue_name)).cloned();
         if self.families.is_represented(object, queue.as_ref()) {
             return self.scheduler.apply(Event::Gone(id));
+        }
+        if object.role() == Role::Variant && self.census.seen(&key, object, queue.as_ref()) {
+            self.touched.extend(queue.as_ref().map(|queue| Subject::Queue(self.words.queue_id(queue))));
         }
         let mut lowered = self.lower(object);
         if object.role() == Role::Variant
@@ -331,6 +355,9 @@ impl Book {
             lowered.group = Some(place.group);
             lowered.sibling = place.sibling;
             lowered.queued_at = place.queued_at.unwrap_or(lowered.queued_at);
+            if place.is_to_come {
+                (lowered.active, lowered.block) = (true, Some(Block::NotYet));
+            }
         }
         if let Some(known) = self.workloads.get_mut(&id) {
             known.shape = lowered.shape.clone();

@@ -3,13 +3,15 @@
 //! Siblings share the time and the place of their Parent, so that they stand side by side in line, best first.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use usher_api::kueue::Workload;
 use usher_api::kueue::concurrent::{Mode, Policy};
+use usher_api::kueue::conditions::WorkloadCondition;
 use usher_sched::model::{GroupId, Migration, Time};
 use usher_sched::names::Interner;
 
-use crate::queueing::variants::make;
+use crate::queueing::variants::{decide, make};
 use crate::runtime::Key;
 
 #[derive(Default)]
@@ -25,8 +27,14 @@ pub(super) struct Families {
 }
 
 struct Parent {
-    uid: String,
+    object: Arc<Workload>,
     queued_at: Time,
+}
+
+impl Parent {
+    fn uid(&self) -> &str {
+        self.object.metadata.uid.as_deref().unwrap_or_default()
+    }
 }
 
 /// Where a Variant stands among its siblings.
@@ -37,6 +45,8 @@ pub(super) struct Place {
     pub news: Option<Migration>,
     /// When its Parent was queued, if that is known.
     pub queued_at: Option<Time>,
+    /// It does not try yet, and will: its Parent keeps its place in line through it.
+    pub is_to_come: bool,
 }
 
 impl Families {
@@ -52,21 +62,30 @@ impl Families {
         true
     }
 
+    pub fn variants_of(&self, queue: &str) -> impl Iterator<Item = &str> {
+        self.policies.get(queue).into_iter().flat_map(|policy| &policy.variants).map(|variant| variant.name.as_str())
+    }
+
     /// Whether its Variants will stand in line for it.
     pub fn is_represented(&self, object: &Workload, queue: Option<&String>) -> bool {
         queue.is_some_and(|queue| self.policies.contains_key(queue)) && make::has_variants(object)
     }
 
     /// Takes note of a Parent; its Variants, if they are to be told again.
-    pub fn parent(&mut self, key: &Key, object: &Workload, queued_at: Time) -> Vec<Key> {
-        let uid = object.metadata.uid.clone().unwrap_or_default();
-        let same = self.parents.get(key).is_some_and(|known| known.uid == uid && known.queued_at == queued_at);
-        if same {
+    pub fn parent(&mut self, key: &Key, object: &Arc<Workload>, queued_at: Time) -> Vec<Key> {
+        let parent = Parent { object: object.clone(), queued_at };
+        let said = |parent: &Parent| (parent.uid().to_owned(), parent.queued_at, waits(&parent.object));
+        let (before, now) = (self.parents.get(key).map(said), said(&parent));
+        self.parents.insert(key.clone(), parent);
+        if before.as_ref() == Some(&now) {
             return Vec::new();
         }
-        let members = self.members.get(&uid).into_iter().flatten().cloned().collect();
-        self.parents.insert(key.clone(), Parent { uid, queued_at });
-        members
+        self.members.get(&now.0).into_iter().flatten().cloned().collect()
+    }
+
+    /// A Parent as it was last seen.
+    pub fn known(&self, key: &Key) -> Option<&Arc<Workload>> {
+        self.parents.get(key).map(|parent| &parent.object)
     }
 
     pub fn variant(&mut self, key: &Key, object: &Workload, queue: Option<&String>) -> Option<Place> {
@@ -78,12 +97,13 @@ impl Families {
         let rank = policy.and_then(|policy| policy.rank(make::variant_name(object)));
         let migration = policy.map_or(Migration::Never, migration);
         let news = (self.told.insert(group, migration) != Some(migration)).then_some(migration);
-        let parent = self.parents.get(&Key::new(&key.namespace, &owner.name)).filter(|known| known.uid == owner.uid);
+        let parent = self.parents.get(&Key::new(&key.namespace, &owner.name)).filter(|known| known.uid() == owner.uid);
         Some(Place {
             group,
             sibling: rank.and_then(|rank| u32::try_from(rank).ok()).unwrap_or(u32::MAX),
             news,
             queued_at: parent.map(|parent| parent.queued_at),
+            is_to_come: parent.is_some_and(|parent| is_to_come(&parent.object, object)),
         })
     }
 
@@ -102,6 +122,16 @@ impl Families {
             self.ids.release(uid);
         }
     }
+}
+
+/// Whether a Parent waits for quota, and nothing but that keeps it from running.
+fn waits(parent: &Workload) -> bool {
+    !parent.is(WorkloadCondition::QuotaReserved) && !decide::rests(parent)
+}
+
+/// A Variant is inactive though its Parent waits: its delay is not over, or it is about to be activated. One that was rejected stays out.
+fn is_to_come(parent: &Workload, variant: &Workload) -> bool {
+    waits(parent) && !variant.is_active() && !decide::is_rejected(variant)
 }
 
 fn migration(policy: &Policy) -> Migration {

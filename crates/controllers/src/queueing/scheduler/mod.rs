@@ -4,6 +4,7 @@
 //! in which order, [`run`] does it.
 
 pub mod book;
+mod census;
 mod families;
 pub mod lower;
 mod outbox;

@@ -10,6 +10,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
+use usher_api::kueue::workload::Role;
 use usher_api::kueue::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
 use usher_env::Clock;
 use usher_sched::model::{Time, WorkloadId};
@@ -206,7 +207,10 @@ impl Run {
             }
             "workloads" => match views.workloads.get(key) {
                 Some(workload) => {
-                    if let Some(old) = book.known(key).filter(|old| old.metadata.uid == workload.metadata.uid) {
+                    // What became of a Parent is counted once, not what became of each of its Variants.
+                    let counted = workload.role() != Role::Variant;
+                    let old = book.known(key).filter(|old| counted && old.metadata.uid == workload.metadata.uid);
+                    if let Some(old) = old {
                         self.metrics.turned(old, &workload, self.clock.now());
                     }
                     book.seen(key, &workload);
@@ -226,6 +230,7 @@ impl Run {
             self.metrics.attempt(admitted, self.clock.now().duration_since(now).as_secs_f64());
         }
         for decision in &plan.decisions {
+            self.metrics.decided(kind(decision));
             if let Decision::Preempt { queue, victims, .. } = decision {
                 let by = self.book.words.names.queues.name(queue.0);
                 let evicted = victims.iter().filter(|victim| !victim.already_leaving);
@@ -292,6 +297,15 @@ impl Run {
         {
             self.metrics.preempted(&by, why);
         }
+    }
+}
+
+fn kind(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::Admit { .. } => "admit",
+        Decision::Preempt { .. } => "preempt",
+        Decision::Evict { .. } => "evict",
+        Decision::Wait { .. } => "wait",
     }
 }
 

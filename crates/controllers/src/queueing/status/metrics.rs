@@ -126,6 +126,8 @@ metrics! {
         "The total number of attempts to admit workloads, by result: success if at least one workload was admitted, else inadmissible";
     attempt_secs: Series<Histogram, Buckets> = short_buckets, "admission_attempt_duration_seconds"
         "The latency of an admission attempt, by result";
+    decisions: Series<Counter> = Counter::default, "scheduling_decisions"
+        "The total number of decisions of the scheduler, by kind: admit, preempt, evict, wait";
     pending: Series<Level> = Level::default, "pending_workloads"
         "The number of pending workloads, per cluster_queue and status (active, inadmissible)";
     reserving: Series<Level> = Level::default, "reserving_active_workloads"
@@ -202,6 +204,14 @@ metrics! {
         "The number of evicted workloads per LocalQueue, by reason and underlying_cause";
     local_finished: Series<Counter> = Counter::default, "local_queue_finished_workloads"
         "The total number of finished workloads per LocalQueue";
+    variant_active: Series<Level> = Level::default, "variant_active"
+        "The number of Variants that try for quota or have it, per cluster_queue and variant";
+    variant_admitted: Series<Level> = Level::default, "variant_admitted"
+        "The number of Variants that are admitted, per cluster_queue and variant";
+    variant_migrations: Series<Counter> = Counter::default, "variant_migrations"
+        "The total number of running workloads that moved to a better Variant, per cluster_queue, from and to flavor";
+    variant_saved_secs: Series<Histogram, Buckets> = buckets_16, "variant_time_saved_waiting_seconds"
+        "How long a workload had been running when it moved to a better Variant, which it would have waited for otherwise, per cluster_queue";
     build: Series<Level> = Level::default, "build_info"
         "Build information: 1, labeled by git version, git commit, build date, go version, compiler, platform";
 }
@@ -227,9 +237,34 @@ impl Metrics {
         self.attempt_secs.of("", labels).observe(secs);
     }
 
+    pub(crate) fn decided(&self, decision: &'static str) {
+        self.decisions.of("", labels([("decision", decision)])).inc();
+    }
+
     pub(crate) fn preempted(&self, queue: &str, why: &str) {
         let labels = labels([("preempting_cluster_queue", queue), ("reason", why)]);
         self.preempted.of(&queue_owner(queue), labels).inc();
+    }
+
+    /// A running workload makes way for its better Variant, after so long on the worse one.
+    pub(crate) fn migrated(&self, queue: &str, from: &str, to: &str, saved_secs: f64) {
+        let owner = queue_owner(queue);
+        let flavors = labels([("cluster_queue", queue), ("from_flavor", from), ("to_flavor", to)]);
+        self.variant_migrations.of(&owner, flavors).inc();
+        self.variant_saved_secs.of(&owner, labels([("cluster_queue", queue)])).observe(saved_secs);
+    }
+
+    fn show_variants(&self, book: &Book, queue: &str) {
+        let owner = queue_owner(queue);
+        let mut shown = HashSet::new();
+        for (variant, tries) in book.variants_of(queue) {
+            let labels = labels([("cluster_queue", queue), ("variant", variant)]);
+            self.variant_active.of(&owner, labels.clone()).set(tries.active as f64);
+            self.variant_admitted.of(&owner, labels.clone()).set(tries.admitted as f64);
+            shown.insert(labels);
+        }
+        self.variant_active.keep(&owner, &shown);
+        self.variant_admitted.keep(&owner, &shown);
     }
 
     pub(crate) fn show_queue(&self, book: &Book, id: QueueId, object: &ClusterQueue) {
@@ -256,6 +291,7 @@ impl Metrics {
         }
         self.show_hierarchy(book, id, name, &object.spec.cohort_name);
         self.show_resources(book, id, name, &object.spec.cohort_name);
+        self.show_variants(book, name);
     }
 
     fn show_hierarchy(&self, book: &Book, id: QueueId, name: &str, cohort: &str) {

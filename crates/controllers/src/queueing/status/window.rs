@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
+use usher_api::kueue::workload::Role;
 use usher_sched::model::{LocalId, QueueId};
 use usher_sched::queue::Order;
 
@@ -52,8 +53,17 @@ impl Window {
     /// Those who wait, in order, from the `offset`th on; None if there is no such queue.
     pub async fn waiting(&self, line: Line, offset: usize, limit: usize) -> Option<Vec<Waiting>> {
         let (answer, answered) = oneshot::channel();
-        let question =
-            Question { line, offset, limit, answer, place: None, seen: 0, locals: BTreeMap::new(), found: Vec::new() };
+        let question = Question {
+            line,
+            offset,
+            limit,
+            answer,
+            place: None,
+            family: String::new(),
+            seen: 0,
+            locals: BTreeMap::new(),
+            found: Vec::new(),
+        };
         self.ask.send(question).ok()?;
         answered.await.ok()?
     }
@@ -71,8 +81,9 @@ pub(crate) struct Question {
     offset: usize,
     limit: usize,
     answer: oneshot::Sender<Option<Vec<Waiting>>>,
-    /// The last that was looked at.
+    /// The last that was looked at, and the last Parent whose Variants were.
     place: Option<Order>,
+    family: String,
     seen: usize,
     /// How many of each LocalQueue were seen.
     locals: BTreeMap<LocalId, usize>,
@@ -121,9 +132,18 @@ impl Question {
 
     fn look(&mut self, book: &Book, order: Order, only: Option<LocalId>) {
         self.place = Some(order);
+        let Some(mut object) = book.workload(order.workload) else { return };
+        if object.role() == Role::Variant {
+            // Siblings stand side by side and are one place, their Parent's; one that only wants a better place does not wait.
+            let parent = object.parent_uid().unwrap_or_default();
+            if book.scheduler().has_quota_through_a_sibling(order.workload) || self.family == parent {
+                return;
+            }
+            parent.clone_into(&mut self.family);
+            object = book.parent(object).unwrap_or(object);
+        }
         let at = self.seen;
         self.seen += 1;
-        let Some(object) = book.workload(order.workload) else { return };
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let local = book.words.names.locals.find(&format!("{namespace}/{}", object.spec.queue_name)).map(LocalId);
         let Some(local) = local.filter(|local| only.is_none_or(|only| only == *local)) else { return };

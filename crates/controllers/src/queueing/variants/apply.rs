@@ -11,14 +11,16 @@ use usher_api::kueue::concurrent::{self, Policy};
 use usher_api::kueue::conditions::WorkloadCondition;
 use usher_api::kueue::keys::{self, annotation, label};
 use usher_api::kueue::workload::Role;
+use usher_api::kueue::workload_status::WorkloadStatus;
 use usher_api::kueue::{API_VERSION, ClusterQueue, LocalQueue, Workload};
 use usher_env::Clock;
 
-use super::decide::{Next, Seen, Step, decide};
+use super::decide::{Migration, Next, Seen, Step, decide};
 use crate::queueing;
 use crate::queueing::apply::{controller_uid, kueue};
 use crate::queueing::guarded::{Guarded, key_of, revision};
 use crate::queueing::scheduler::write::Told;
+use crate::queueing::status::metrics::Metrics;
 use crate::runtime::{Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue};
 
 const WORKERS: usize = 8;
@@ -31,6 +33,7 @@ struct Families {
     clock: Clock,
     watches: Watches,
     recorder: Recorder,
+    counts: Metrics,
     workloads: Store<Workload>,
     locals: Store<LocalQueue>,
     queues: Store<ClusterQueue>,
@@ -48,6 +51,7 @@ pub(in crate::queueing) fn start(
     client: &Client,
     clock: &Clock,
     policy: &queueing::Policy,
+    counts: &Metrics,
     watches: &Watches,
     tasks: &Tasks,
     metrics: &QueueMetrics,
@@ -60,6 +64,7 @@ pub(in crate::queueing) fn start(
         clock: clock.clone(),
         watches: watches.clone(),
         recorder: Recorder::new(client, clock, "concurrent-admission-controller", tasks),
+        counts: counts.clone(),
         locals: watches.view(&kueue("localqueues")),
         queues: watches.view(&kueue("clusterqueues")),
         owned: workloads.index(|w| controller_uid(w).into_iter().collect()),
@@ -171,9 +176,13 @@ impl Families {
                 self.tell(&of, told.filter(|_| wrote.is_some()));
                 Ok(wrote)
             }
-            Step::Status { of, to, told } => {
-                let wrote = self.writes.status(&of, &to).await?;
-                self.tell(&of, told.filter(|_| wrote.is_some()));
+            Step::Status { of, to, told } => self.put_status(&of, &to, told).await,
+            Step::Migrate { of, to, told, counted } => {
+                let wrote = self.put_status(&of, &to, Some(told)).await?;
+                if wrote.is_some() {
+                    let Migration { queue, from, to, saved } = counted;
+                    self.counts.migrated(&queue, &from, &to, saved.as_secs_f64().max(0.0));
+                }
                 Ok(wrote)
             }
             Step::Delete { of } => {
@@ -184,6 +193,17 @@ impl Families {
                 Ok(None)
             }
         }
+    }
+
+    async fn put_status(
+        &self,
+        of: &Workload,
+        to: &WorkloadStatus,
+        told: Option<Told>,
+    ) -> Result<Option<u64>, kube::Error> {
+        let wrote = self.writes.status(of, to).await?;
+        self.tell(of, told.filter(|_| wrote.is_some()));
+        Ok(wrote)
     }
 
     /// A name that is taken (by a Variant of a Parent of the same name that is about to be collected) is tried again.

@@ -10,6 +10,7 @@
 //!
 //! Only the admitted Variant can evict the Parent. Quota of a Variant that is not admitted is given back at once: nothing runs on it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -53,9 +54,27 @@ pub enum Step {
         to: Box<WorkloadStatus>,
         told: Option<Told>,
     },
+    /// The admitted Variant makes way for a better one.
+    Migrate {
+        of: Arc<Workload>,
+        to: Box<WorkloadStatus>,
+        told: Told,
+        counted: Migration,
+    },
     Delete {
         of: Arc<Workload>,
     },
+}
+
+/// What is counted of a migration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Migration {
+    pub queue: String,
+    /// The flavors that it leaves and that it gets, those it keeps left out.
+    pub from: String,
+    pub to: String,
+    /// How long it ran on the worse ones: it would have waited that long for the better ones.
+    pub saved: SignedDuration,
 }
 
 /// The step, and when time alone will call for another.
@@ -137,8 +156,13 @@ fn is_ours(reason: &str) -> bool {
     [EvictionReason::VariantEvicted, EvictionReason::ConcurrentAdmission].iter().any(|own| own.as_str() == reason)
 }
 
+/// The Parent may not run now, for reasons of its own.
+pub(in crate::queueing) fn rests(parent: &Workload) -> bool {
+    !parent.is_active() || kept_out_by(parent).is_some_and(|reason| !is_ours(reason))
+}
+
 /// Its checks said that it is not to be admitted at all.
-fn is_rejected(variant: &Workload) -> bool {
+pub(in crate::queueing) fn is_rejected(variant: &Workload) -> bool {
     let cause = DeactivationCause::AdmissionCheck;
     !variant.is_active() && reason(variant, WorkloadCondition::Evicted) == cause.eviction().as_str()
 }
@@ -227,9 +251,8 @@ impl<'a> Family<'a> {
         self.parent.is(WorkloadCondition::QuotaReserved)
     }
 
-    /// The Parent may not run now, for reasons of its own.
     fn parent_rests(&self) -> bool {
-        !self.parent.is_active() || kept_out_by(self.parent).is_some_and(|reason| !is_ours(reason))
+        rests(self.parent)
     }
 
     fn to(&self, of: &Workload) -> Transition {
@@ -255,6 +278,13 @@ impl<'a> Family<'a> {
     fn begins_at(&self, variant: &Variant) -> Timestamp {
         let delay = SignedDuration::from_secs(variant.create_delay_secs.into());
         self.base().checked_add(delay).unwrap_or(Timestamp::MAX)
+    }
+
+    /// When a Variant of a waiting Parent begins to try, if that is ahead.
+    pub(super) fn delayed_until(&self, member: &Member<'_>) -> Option<Timestamp> {
+        let (_, variant) = member.said?;
+        let begins = self.begins_at(variant);
+        (begins > self.now && !self.parent_rests()).then_some(begins)
     }
 
     /// None: never.
@@ -487,7 +517,27 @@ impl<'a> Family<'a> {
         let name = better.object.metadata.name.as_deref().unwrap_or_default();
         let message = format!("The workload moves to the better variant {name}");
         let to = self.to(worse.object).evicted(EvictionReason::FlavorMigration, "", &message);
-        Some(self.status(worse.object, to, Some(Told::normal("EvictedDueToFlavorMigration", message))))
+        Some(Step::Migrate {
+            of: worse.object.clone(),
+            to: Box::new(to.status),
+            told: Told::normal("EvictedDueToFlavorMigration", message),
+            counted: self.count(worse.object, better.object),
+        })
+    }
+
+    fn count(&self, worse: &Workload, better: &Workload) -> Migration {
+        let (from, to) = (got(worse), got(better));
+        let list = |own: &BTreeSet<&str>, other: &BTreeSet<&str>| {
+            let own: Vec<&str> = own.iter().filter(|flavor| from == to || !other.contains(*flavor)).copied().collect();
+            own.join(",")
+        };
+        let since = condition(worse, WorkloadCondition::Admitted).map_or(self.now, |c| c.last_transition_time.0);
+        Migration {
+            queue: worse.status.admission.as_ref().map(|a| a.cluster_queue.clone()).unwrap_or_default(),
+            from: list(&from, &to),
+            to: list(&to, &from),
+            saved: self.now.duration_since(since),
+        }
     }
 
     /// Whether a variant is to try for quota now.
@@ -552,6 +602,14 @@ impl<'a> Family<'a> {
 
 /// Whether all it got is among what it may have.
 fn is_on_allowed(object: &Workload, variant: &Variant) -> bool {
-    let got = object.status.admission.iter().flat_map(|a| &a.pod_set_assignments).flat_map(|set| set.flavors.values());
-    got.into_iter().all(|flavor| variant.allowed_flavors.contains(flavor))
+    got(object).into_iter().all(|flavor| variant.allowed_flavors.iter().any(|allowed| allowed == flavor))
 }
+
+/// The flavors that a workload has quota of.
+fn got(object: &Workload) -> BTreeSet<&str> {
+    let sets = object.status.admission.iter().flat_map(|admission| &admission.pod_set_assignments);
+    sets.flat_map(|set| set.flavors.values()).map(String::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests;

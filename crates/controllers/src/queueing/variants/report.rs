@@ -1,5 +1,6 @@
 //! What a Parent shows of its Variants, and why it waits.
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use usher_api::kueue::conditions::{self, QuotaReservedReason, WorkloadCondition};
 use usher_api::kueue::workload_status::VariantStatus;
@@ -46,12 +47,20 @@ impl Family<'_> {
         })
     }
 
-    /// What the Variants wait for, the best one's reason first.
+    /// What the Variants wait for, best first; the reason is that of the best one that tries.
     fn wait(&self) -> Option<(String, String)> {
         let mut reason = None;
         let mut each = Vec::new();
-        for member in self.members.iter().filter(|member| member.object.is_active()) {
+        let mut is_delayed = false;
+        for member in &self.members {
             let object = member.object;
+            if !object.is_active() {
+                if let Some(at) = self.delayed_until(member) {
+                    is_delayed = true;
+                    each.push(format!("{}: does not try before {}", make::variant_name(object), wire_time(at)));
+                }
+                continue;
+            }
             let quota = conditions::find(&object.status.conditions, WorkloadCondition::QuotaReserved.as_str());
             let Some(quota) = quota else { continue };
             let (why, what) = match quota.status.as_str() {
@@ -61,6 +70,11 @@ impl Family<'_> {
             reason.get_or_insert(why.to_owned());
             each.push(format!("{}: {what}", make::variant_name(object)));
         }
-        Some((reason?, each.join("; ")))
+        let on_hold = || QuotaReservedReason::OnHold.as_str().to_owned();
+        Some((reason.or_else(|| is_delayed.then(on_hold))?, each.join("; ")))
     }
+}
+
+fn wire_time(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
