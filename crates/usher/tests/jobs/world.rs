@@ -75,6 +75,11 @@ impl World {
         self.controllers = Some(Controllers::start(self.client.clone(), self.clock.clone(), options));
     }
 
+    /// How work waits in queues, from the next start of the controllers on.
+    pub fn set_queueing(&mut self, policy: queueing::Policy) {
+        self.queues = Some(policy);
+    }
+
     /// As a crash would: nothing is finished, nothing is put away.
     pub async fn stop_controllers(&mut self) {
         if let Some(controllers) = self.controllers.take() {

@@ -11,6 +11,7 @@ mod kubelet;
 #[allow(dead_code, reason = "shared with the tests of Jobs")]
 mod world;
 
+mod elastic;
 mod lives;
 mod race;
 mod stories;
