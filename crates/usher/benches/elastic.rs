@@ -79,7 +79,9 @@ async fn run(size: i32) {
 }
 
 fn template() -> Value {
-    json!({"spec": {"containers": [{"name": "ray", "image": "ray", "resources": {"requests": {"cpu": "1"}}}]}})
+    // Without it, a simulated pod ends after a second.
+    let runs = json!({"usher.dev/sim-duration": "10h"});
+    json!({"metadata": {"annotations": runs}, "spec": {"containers": [{"name": "ray", "image": "ray", "resources": {"requests": {"cpu": "1"}}}]}})
 }
 
 async fn create<K>(api: Api<K>, object: Value)
