@@ -208,7 +208,8 @@ fn a_ray_cluster_is_scaled_with_kubectl_and_what_runs_keeps_its_process() {
     }
     let metrics = ok(&machine, "get --raw /metrics");
     for (what, count) in [("created", 6), ("folded", 4), ("withdrawn", 2)] {
-        let line = format!("kueue_workload_slices_{what}_total{{cluster_queue=\"a\",replica_role=\"standalone\"}} {count}");
+        let line =
+            format!("kueue_workload_slices_{what}_total{{cluster_queue=\"a\",replica_role=\"standalone\"}} {count}");
         let counted: Vec<&str> = metrics.lines().filter(|l| l.starts_with("kueue_workload_slices")).collect();
         assert!(counted.contains(&line.as_str()), "no {line} in {counted:?}");
     }
