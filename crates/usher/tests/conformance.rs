@@ -1,4 +1,4 @@
-//! docs/conformance.md names a test for every rule; this checks that there is such a test.
+//! docs/conformance.md and docs/elastic-jobs.md name a test for every rule; this checks that there is such a test.
 
 use std::path::{Path, PathBuf};
 
@@ -27,9 +27,19 @@ fn has_case(text: &str, title: &str) -> bool {
 
 #[test]
 fn every_rule_names_a_test_that_exists() {
-    let document = std::fs::read_to_string(repository().join("docs/conformance.md")).expect("docs/conformance.md");
-    let rules: Vec<_> = document.lines().filter(|line| line.starts_with("| ") && line.contains('/')).collect();
-    assert!(rules.len() >= 50, "only {} rules", rules.len());
+    check("docs/conformance.md", 50);
+}
+
+#[test]
+fn every_sentence_about_elastic_jobs_names_a_test_that_exists() {
+    check("docs/elastic-jobs.md", 40);
+}
+
+fn check(path: &str, at_least: usize) {
+    let document = std::fs::read_to_string(repository().join(path)).expect(path);
+    let first = |line: &str| line.split('|').nth(1).is_some_and(|rule| rule.contains('/'));
+    let rules: Vec<_> = document.lines().filter(|line| line.starts_with("| ") && first(line)).collect();
+    assert!(rules.len() >= at_least, "only {} rules", rules.len());
     let mut missing = Vec::new();
     for rule in rules {
         let named: Vec<_> = rule.split('`').skip(1).step_by(2).filter(|name| name.contains("::")).collect();
@@ -48,7 +58,7 @@ fn every_rule_names_a_test_that_exists() {
             }
         }
     }
-    assert!(missing.is_empty(), "docs/conformance.md names what is not there:\n{}", missing.join("\n"));
+    assert!(missing.is_empty(), "{path} names what is not there:\n{}", missing.join("\n"));
 }
 
 #[test]

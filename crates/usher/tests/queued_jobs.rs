@@ -234,6 +234,63 @@ fn a_job_starts_on_spot_and_is_restarted_in_the_reservation_when_there_is_room()
 }
 
 #[test]
+fn a_ray_cluster_is_scaled_with_kubectl_and_what_runs_keeps_its_process() {
+    let machine = need!(Machine::start());
+    flavor(&machine);
+    team(&machine, "a", "40m");
+    let template = json!({"spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "ray", "image": "ray",
+        "command": ["sh", "-c", format!("echo pid=$$; {FOREVER}").replace("$$", "$$$$")],
+        "resources": {"requests": {"cpu": "10m"}}}]}});
+    machine.apply(&json!({"apiVersion": "ray.io/v1", "kind": "RayCluster",
+        "metadata": {"name": "r", "labels": {"kueue.x-k8s.io/queue-name": "a"},
+            "annotations": {"kueue.x-k8s.io/elastic-job": "true"}},
+        "spec": {"headGroupSpec": {"rayStartParams": {}, "template": template},
+            "workerGroupSpecs": [{"groupName": "g", "replicas": 1, "minReplicas": 0, "maxReplicas": 9,
+                "rayStartParams": {}, "template": template}]}}));
+    let pids = |text: &str| text.lines().filter(|line| line.starts_with("pid=")).map(str::to_owned).collect::<Vec<_>>();
+    let (head, workers) = ("logs -l ray.io/group=headgroup --tail=-1", "logs -l ray.io/group=g --tail=-1");
+    let first = pids(&machine.wait(workers, "running", |text| pids(text).len() == 1));
+    let of_head = pids(&machine.wait(head, "running", |text| pids(text).len() == 1));
+    let scale = |replicas: i32| {
+        let patch = json!([{"op": "replace", "path": "/spec/workerGroupSpecs/0/replicas", "value": replicas}]);
+        ok(&machine, &format!("patch raycluster r --type=json -p '{patch}'"));
+    };
+    scale(5);
+    let three = pids(&machine.wait(workers, "with three processes", |text| pids(text).len() == 3));
+    assert!(three.contains(&first[0]), "{three:?} without {first:?}");
+    let gated = "get pods -l ray.io/group=g -o jsonpath='{.items[*].spec.schedulingGates[*].name}'";
+    machine.wait(gated, "with two at their gates", |text| text.matches("kueue.x-k8s.io/elastic-job").count() == 2);
+    let told = "get workloads -l '!kueue.x-k8s.io/workload-slice' -o jsonpath='{.items[0].status.conditions[?(@.type==\"ResizeRequested\")].message}'";
+    machine.wait(told, "told", |text| text == "2 of 4 added replicas admitted, waiting for 20m cpu in flavor default");
+    scale(1);
+    machine.wait("get pods -l ray.io/group=g -o name", "with one worker", |text| text.lines().count() == 1);
+    let left = pids(&ok(&machine, workers));
+    assert!(left.len() == 1 && three.contains(&left[0]), "{left:?} of {three:?}");
+    machine.wait("get workloads -o name", "without slices", |text| text.lines().count() == 1);
+    scale(3);
+    let again = pids(&machine.wait(workers, "with three processes", |text| pids(text).len() == 3));
+    assert!(again.contains(&left[0]), "{again:?} without {left:?}");
+    assert_eq!(pids(&ok(&machine, head)), of_head, "the head was never touched");
+    assert_eq!(ok(&machine, "get raycluster r -o jsonpath='{.spec.suspend}'"), "false");
+    let events =
+        ok(&machine, "get events --field-selector involvedObject.kind=RayCluster -o jsonpath='{.items[*].reason}'");
+    for reason in ["ScaleUpRequested", "ScaledUp", "ScaleUpWithdrawn", "ScaledDown", "Resized"] {
+        assert!(events.split_whitespace().any(|told| told == reason), "no {reason} in {events}");
+    }
+    let metrics = ok(&machine, "get --raw /metrics");
+    for (what, count) in [("created", 6), ("folded", 4), ("withdrawn", 2)] {
+        let line =
+            format!("kueue_workload_slices_{what}_total{{cluster_queue=\"a\",replica_role=\"standalone\"}} {count}");
+        let counted: Vec<&str> = metrics.lines().filter(|l| l.starts_with("kueue_workload_slices")).collect();
+        assert!(counted.contains(&line.as_str()), "no {line} in {counted:?}");
+    }
+    for direction in ["up", "down"] {
+        let line = format!("kueue_elastic_job_resize_seconds_count{{cluster_queue=\"a\",direction=\"{direction}\"");
+        assert!(metrics.lines().any(|l| l.starts_with(&line)), "no {line}");
+    }
+}
+
+#[test]
 fn killed_with_many_jobs_in_line_it_loses_none_and_admits_none_twice() {
     const JOBS: usize = 60;
     let nodes = tempfile::NamedTempFile::new().expect("a file");

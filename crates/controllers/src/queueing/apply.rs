@@ -1,6 +1,6 @@
 //! Carries out what [`decide`](super::decide) says about the jobs of one kind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
@@ -13,6 +13,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::core::Request;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
+use usher_api::kueue::conditions::{self, WorkloadCondition};
 use usher_api::kueue::keys::label;
 use usher_api::kueue::workload::{PriorityClassRef, Role};
 use usher_api::kueue::workload_status::WorkloadStatus;
@@ -21,6 +22,7 @@ use usher_api::ray::RayCluster;
 use usher_env::Clock;
 
 use super::decide::{Change, Observed, Priority, Step, decide, prebuilt_name, queue_name};
+use super::elastic::Gone;
 use super::guarded::{Guarded, revision};
 use super::kind::JobKind;
 use super::merge_patch;
@@ -60,6 +62,8 @@ pub(super) struct Jobs<J> {
     pod_classes: Store<PriorityClass>,
     /// The newest revisions this wrote, job by job: nothing is decided on caches that are older.
     wrote: Mutex<BTreeMap<Key, Wrote>>,
+    /// Slices that were deleted and may still be in the caches, by the uid of their Workload: gone is gone.
+    gone: Mutex<BTreeMap<String, BTreeSet<String>>>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -110,6 +114,7 @@ pub(super) fn start<J: JobKind>(
         classes: watches.view(&kueue("workloadpriorityclasses")),
         pod_classes: watches.view(&GroupResource::new("scheduling.k8s.io", "priorityclasses")),
         wrote: Mutex::default(),
+        gone: Mutex::default(),
     });
     let queue: WorkQueue<Key> = WorkQueue::new(&J::KIND.to_lowercase(), metrics);
     let mut signals = watches.subscribe(|resource| {
@@ -221,11 +226,13 @@ impl<J: JobKind> Jobs<J> {
         let workloads = self.workloads_of(key, job);
         let priority = self.priority(job, &workloads);
         let slices = workloads.first().map_or_else(Vec::new, |workload| self.slices_of(workload));
+        let variants = workloads.first().map_or_else(Vec::new, |workload| self.variants_of(workload));
         let flavors = |name: &str| self.flavors.get(&Key::new("", name));
         let seen = Observed {
             job,
             workloads: &workloads,
             slices: &slices,
+            variants: &variants,
             flavors: &flavors,
             priority: priority.as_ref().ok(),
             policy: &self.policy,
@@ -255,9 +262,26 @@ impl<J: JobKind> Jobs<J> {
         owned
     }
 
-    fn slices_of(&self, workload: &Workload) -> Vec<Arc<Workload>> {
+    fn variants_of(&self, workload: &Workload) -> Vec<Arc<Workload>> {
+        if workload.role() != Role::Parent {
+            return Vec::new();
+        }
         let mut owned = self.owned.get(workload.metadata.uid.as_deref().unwrap_or_default());
+        owned.retain(|variant| variant.role() == Role::Variant && variant.metadata.deletion_timestamp.is_none());
+        owned
+    }
+
+    fn slices_of(&self, workload: &Workload) -> Vec<Arc<Workload>> {
+        let uid = workload.metadata.uid.as_deref().unwrap_or_default();
+        let mut owned = self.owned.get(uid);
         owned.retain(|slice| slice.role() == Role::Slice);
+        let mut all = self.gone.lock();
+        if let Some(gone) = all.get_mut(uid) {
+            let cached: BTreeSet<&str> = owned.iter().filter_map(|slice| slice.metadata.uid.as_deref()).collect();
+            gone.retain(|uid| cached.contains(uid.as_str()));
+            owned.retain(|slice| slice.metadata.uid.as_ref().is_none_or(|uid| !gone.contains(uid)));
+        }
+        all.retain(|_, gone| !gone.is_empty());
         owned
     }
 
@@ -329,12 +353,12 @@ impl<J: JobKind> Jobs<J> {
                 self.recorder.normal(about, "ScaleUpRequested", message);
                 wrote
             }
-            Step::DeleteSlices(slices) => {
-                let mut all: Vec<BoxFuture<'_, Result<bool, kube::Error>>> = Vec::new();
-                for slice in &slices {
-                    all.push(Box::pin(self.writes.delete(slice)));
+            Step::DeleteSlices(slices, why) => {
+                self.delete_slices(&slices).await?;
+                if why == Gone::Withdrawn {
+                    let message = format!("Withdrew {} replicas that were not admitted yet", slices.len());
+                    self.recorder.normal(about, "ScaleUpWithdrawn", message);
                 }
-                futures::stream::iter(all).buffer_unordered(SLICES).try_for_each(|_| async { Ok(()) }).await?;
                 None
             }
             Step::LetGo { of } => self.writes.let_go(&of).await?.map(Wrote::workload),
@@ -378,9 +402,32 @@ impl<J: JobKind> Jobs<J> {
         }
     }
 
+    async fn delete_slices(&self, slices: &[Arc<Workload>]) -> Result<(), Error> {
+        let all: Vec<BoxFuture<'_, Result<(), Error>>> =
+            slices.iter().map(|slice| -> BoxFuture<'_, _> { Box::pin(self.delete_slice(slice)) }).collect();
+        futures::stream::iter(all).buffer_unordered(SLICES).try_collect::<()>().await
+    }
+
+    async fn delete_slice(&self, slice: &Workload) -> Result<(), Error> {
+        self.writes.delete(slice).await?;
+        if let (Some(parent), Some(uid)) = (slice.parent_uid(), &slice.metadata.uid) {
+            self.gone.lock().entry(parent.to_owned()).or_default().insert(uid.clone());
+        }
+        Ok(())
+    }
+
     fn tell_status(&self, about: ObjectReference, of: &Workload, to: &WorkloadStatus, change: &Change) {
         let admission = to.admission.iter().flat_map(|a| &a.pod_set_assignments);
         let admitted: i32 = admission.map(|a| a.count.unwrap_or(0)).sum();
+        self.tell_change(about.clone(), of, admitted, change);
+        let resizing = WorkloadCondition::ResizeRequested;
+        let over = conditions::find(&to.conditions, resizing.as_str()).filter(|c| c.status == "False");
+        if let Some(over) = over.filter(|_| of.is(resizing)) {
+            self.recorder.normal(about, "Resized", over.message.clone());
+        }
+    }
+
+    fn tell_change(&self, about: ObjectReference, of: &Workload, admitted: i32, change: &Change) {
         match change {
             Change::Finished => {
                 let message = format!("Workload '{}' is declared finished", place(of));

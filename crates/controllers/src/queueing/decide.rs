@@ -16,11 +16,11 @@ use usher_api::kueue::conditions::{
 };
 use usher_api::kueue::keys::{self, annotation, label};
 use usher_api::kueue::names::{self, Owner};
-use usher_api::kueue::workload::{PriorityClassRef, WorkloadSpec};
+use usher_api::kueue::workload::{PriorityClassRef, Role, WorkloadSpec};
 use usher_api::kueue::workload_status::WorkloadStatus;
 
 use super::addition::{AdditionError, Flavors, additions};
-use super::elastic::{Elastic, Resize, What};
+use super::elastic::{Elastic, Gone, Resize, What};
 use super::kind::JobKind;
 use super::policy::Policy;
 use super::shape;
@@ -28,6 +28,9 @@ use super::transition::Transition;
 
 /// On a job that carries what an admission added to it: the uid of the Workload that was admitted.
 pub const ADMITTED_BY: &str = "usher.dev/admitted-by";
+
+/// Why a Workload is kept out of its queue while it is not what its job asks for: admitted as it was, it would only have to leave again.
+const JOB_CHANGED: &str = "JobChanged";
 
 /// A priority, and where it comes from.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -43,6 +46,8 @@ pub struct Observed<'a, J> {
     pub workloads: &'a [Arc<Workload>],
     /// Replicas that an elastic job was given beside its Workload, not folded into it yet.
     pub slices: &'a [Arc<Workload>],
+    /// Those that race for its Workload, if that is a Parent.
+    pub variants: &'a [Arc<Workload>],
     pub flavors: Flavors<'a>,
     /// None: the class it names does not exist.
     pub priority: Option<&'a Priority>,
@@ -74,7 +79,7 @@ pub enum Step<J> {
     },
     /// Slices of an elastic job, all at once.
     CreateSlices(Vec<Workload>),
-    DeleteSlices(Vec<Arc<Workload>>),
+    DeleteSlices(Vec<Arc<Workload>>, Gone),
     /// Nothing of the job runs on its account any longer.
     LetGo {
         of: Arc<Workload>,
@@ -96,6 +101,8 @@ pub enum Change {
     Requeued {
         message: String,
     },
+    /// Back in line, with what its job asks for now.
+    Queued,
     QueueChanged,
     PriorityChanged,
     Withdrawn,
@@ -104,6 +111,8 @@ pub enum Change {
     /// So many slices now count as part of their Workload.
     Folded(usize),
     ScaledDown,
+    /// A slice that was told to leave holds nothing any longer.
+    SliceReleased,
     /// The spec says what is admitted.
     SizeSettled,
     SizeTold,
@@ -141,6 +150,18 @@ fn is_held(workload: &Workload) -> bool {
 
 fn is_finished(workload: &Workload) -> bool {
     workload.is(WorkloadCondition::Finished)
+}
+
+fn is_leaving(workload: &Workload) -> bool {
+    workload.is(WorkloadCondition::Evicted)
+}
+
+fn change_of(what: What) -> Change {
+    match what {
+        What::Folded(count) => Change::Folded(count),
+        What::ScaledDown => Change::ScaledDown,
+        What::Told => Change::SizeTold,
+    }
 }
 
 fn let_go<J>(of: &Arc<Workload>) -> Step<J> {
@@ -309,18 +330,50 @@ impl<J: JobKind> One<'_, J> {
     fn without_slices(&self) -> Option<Step<J>> {
         let left = self.seen.slices.iter().filter(|slice| slice.metadata.deletion_timestamp.is_none());
         let left: Vec<_> = left.cloned().collect();
-        (!left.is_empty()).then_some(Step::DeleteSlices(left))
+        (!left.is_empty()).then_some(Step::DeleteSlices(left, Gone::Withdrawn))
     }
 
     fn is_elastic(&self) -> bool {
         self.seen.policy.elastic_jobs && self.job().is_elastic() && prebuilt_name(self.job()).is_none()
     }
 
+    fn is_parent(&self) -> bool {
+        self.workload.role() == Role::Parent
+    }
+
+    /// The spec says what is admitted: whichever Variant it moves to asks for as much.
+    fn settle_size(&self) -> Option<Step<J>> {
+        let admission = self.workload.status.admission.as_ref().filter(|_| self.is_parent() && self.is_elastic())?;
+        let mut to = self.workload.spec.clone();
+        for set in &mut to.pod_sets {
+            let got = admission.pod_set_assignments.iter().find(|got| got.name == set.name);
+            set.count = got.and_then(|got| got.count).unwrap_or(set.count);
+        }
+        let of = self.workload.clone();
+        (to != of.spec).then(|| Step::Spec { of, to: Box::new(to), change: Change::SizeSettled })
+    }
+
+    /// It moves, or may at once start elsewhere: it takes what a Variant of it already has, and is resized there.
+    fn takes_what_is_reserved(&self) -> bool {
+        let has_quota = |v: &Arc<Workload>| v.is(WorkloadCondition::QuotaReserved) && !is_leaving(v) && v.is_active();
+        self.is_parent()
+            && self.is_elastic()
+            && is_leaving(self.workload)
+            && shape::is_same_at_another_size(self.job(), self.workload)
+            && self.seen.variants.iter().any(has_quota)
+    }
+
     /// An elastic job that runs is resized where it is.
     fn resize_in_place(&self) -> Step<J> {
+        let variant = self.seen.variants.iter().find(|v| v.is(WorkloadCondition::Admitted) && !is_leaving(v));
+        if self.is_parent() && variant.is_none() {
+            // It is about to leave, and nothing is decided before that.
+            return Step::Nothing;
+        }
         let wanted = self.job().pod_sets();
         let elastic = Elastic {
             parent: self.workload,
+            variant: variant.filter(|_| self.is_parent()).map(|variant| &**variant),
             slices: self.seen.slices,
             wanted: &wanted,
             replica_size: &|set| self.job().replica_size(set),
@@ -330,15 +383,13 @@ impl<J: JobKind> One<'_, J> {
         match elastic.next() {
             None => Step::Nothing,
             Some(Resize::Create(slices)) => Step::CreateSlices(slices),
-            Some(Resize::Delete(slices)) => Step::DeleteSlices(slices),
+            Some(Resize::Delete(slices, why)) => Step::DeleteSlices(slices, why),
+            Some(Resize::Release(of, to)) => Step::Status { of, to, change: Change::SliceReleased },
             Some(Resize::Spec(to)) => Step::Spec { of: self.workload.clone(), to, change: Change::SizeSettled },
-            Some(Resize::Status(to, what)) => {
-                let change = match what {
-                    What::Folded(count) => Change::Folded(count),
-                    What::ScaledDown => Change::ScaledDown,
-                    What::Told => Change::SizeTold,
-                };
-                Step::Status { of: self.workload.clone(), to, change }
+            Some(Resize::Status(to, what)) => Step::Status { of: self.workload.clone(), to, change: change_of(what) },
+            Some(Resize::Held(to, what)) => {
+                let of = variant.unwrap_or(self.workload).clone();
+                Step::Status { of, to, change: change_of(what) }
             }
         }
     }
@@ -375,7 +426,7 @@ impl<J: JobKind> One<'_, J> {
         if let Some(step) = self.without_slices() {
             return step;
         }
-        if let Some(step) = self.wind_down(message) {
+        if let Some(step) = self.wind_down(message).or_else(|| self.settle_size()) {
             return step;
         }
         if self.is_reserved() {
@@ -414,8 +465,14 @@ impl<J: JobKind> One<'_, J> {
 
     /// Nothing of it runs, and it is not admitted: it may have changed, or its owner may want a suspended one to run again.
     fn rest(&self) -> Step<J> {
+        if let Some(step) = self.without_slices() {
+            return step;
+        }
         if !shape::is_same(self.job(), self.workload) {
-            return self.resize();
+            return if self.takes_what_is_reserved() { Step::Nothing } else { self.resize() };
+        }
+        if let Some(step) = self.return_as_it_is_now() {
+            return step;
         }
         if self.is_withdrawn() && self.is_stopping() {
             let mut to = self.workload.spec.clone();
@@ -423,6 +480,14 @@ impl<J: JobKind> One<'_, J> {
             return Step::Spec { of: self.workload.clone(), to: Box::new(to), change: Change::Returned };
         }
         self.wait()
+    }
+
+    /// It asks for what its job asks for again.
+    fn return_as_it_is_now(&self) -> Option<Step<J>> {
+        let kept_out = conditions::find(&self.workload.status.conditions, WorkloadCondition::Requeued.as_str());
+        kept_out.filter(|c| c.status == "False" && c.reason == JOB_CHANGED)?;
+        let to = self.transition().requeued(true, JOB_CHANGED, "The workload asks for what its job asks for");
+        Some(self.status(to, Change::Queued))
     }
 
     fn progress(&self) -> Step<J> {
@@ -434,6 +499,11 @@ impl<J: JobKind> One<'_, J> {
             (true, true) if self.was_started_for_this() && !self.is_stopping() => self.withdraw(),
             (true, true) if self.was_started_for_this() || self.carries_addition() => self.change_under_way(),
             (true, true) if shape::is_same(job, self.workload) => self.start(),
+            (true, true)
+                if self.is_parent() && self.is_elastic() && shape::is_same_at_another_size(job, self.workload) =>
+            {
+                self.start()
+            }
             (true, _) => self.rest(),
             (false, true) if !self.was_started_for_this() => stop(job, "Not admitted by cluster queue"),
             (false, true) if self.is_elastic() && shape::is_same_but_for_counts(job, self.workload) => {
@@ -546,7 +616,7 @@ impl<J: JobKind> One<'_, J> {
 
     /// It was stopped because it is no longer what was admitted: once its pods are gone it is queued again as it is now.
     fn change_under_way(&self) -> Step<J> {
-        match self.wind_down("") {
+        match self.without_slices().or_else(|| self.wind_down("")) {
             Some(step) => step,
             None => self.resize(),
         }
@@ -562,8 +632,8 @@ impl<J: JobKind> One<'_, J> {
         }
         if self.is_reserved() {
             let message = "The job has changed; it is queued again as it is now";
-            return self
-                .status(self.transition().quota_released(message), Change::Requeued { message: message.to_owned() });
+            let to = self.transition().requeued(false, JOB_CHANGED, message).quota_released(message);
+            return self.status(to, Change::Requeued { message: message.to_owned() });
         }
         let Some(priority) = self.seen.priority else { return Step::Nothing };
         let to = spec_for(self.job(), priority, self.workload.spec.active);

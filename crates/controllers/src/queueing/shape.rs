@@ -20,6 +20,14 @@ pub fn is_same<J: JobKind>(job: &J, workload: &Workload) -> bool {
         })
 }
 
+/// Whether a job that carries no addition asks for exactly what its Workload says, however many pods of it.
+pub fn is_same_at_another_size<J: JobKind>(job: &J, workload: &Workload) -> bool {
+    let (sets, said) = (job.pod_sets(), &workload.spec.pod_sets);
+    max_run_secs(job) == workload.spec.maximum_execution_time_seconds
+        && sets.len() == said.len()
+        && sets.iter().zip(said).all(|(set, said)| set.name == said.name && canonical(set) == canonical(said))
+}
+
 /// Whether each pod of a running job asks for what its Workload says, however many there are.
 pub fn is_same_but_for_counts<J: JobKind>(job: &J, workload: &Workload) -> bool {
     let (sets, said) = (job.pod_sets(), &workload.spec.pod_sets);

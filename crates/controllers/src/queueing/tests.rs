@@ -75,6 +75,7 @@ impl World {
             job: &self.job,
             workloads: &workloads,
             slices: &self.slices,
+            variants: &[],
             flavors: &flavor,
             priority: Some(&priority),
             policy: &self.policy,
@@ -121,7 +122,7 @@ impl World {
                     self.slices.push(Arc::new(slice));
                 }
             }
-            Step::DeleteSlices(slices) => {
+            Step::DeleteSlices(slices, _) => {
                 self.done.push(format!("{} slices go", slices.len()));
                 self.slices.retain(|own| !slices.contains(own));
             }
@@ -317,7 +318,7 @@ fn a_job_resized_after_its_admission_never_starts_on_it() {
     let mut world = World::new();
     world.settle().admit_on("spot", 2).set_cpu("4");
     world.settle();
-    assert_eq!(world.done(), ["Create", "Requeued", "Resized"]);
+    assert_eq!(world.done(), ["Create", "Requeued", "Resized", "Queued"]);
     assert!(world.is_suspended() && !world.holds_quota());
     assert_eq!(world.asked_cpu(), "4");
 }
@@ -387,7 +388,7 @@ fn a_running_job_whose_parallelism_changes_is_queued_again_at_its_new_size() {
     world.settle();
     assert_eq!(world.done(), ["Stopped"]);
     world.pods(0, 0).settle();
-    assert_eq!(world.done(), ["Restored", "Requeued", "Resized"]);
+    assert_eq!(world.done(), ["Restored", "Requeued", "Resized", "Queued"]);
     assert_eq!(world.workload.as_ref().unwrap().spec.pod_sets[0].count, 5);
     assert_eq!(world.job.spec.as_ref().unwrap().parallelism, Some(5));
 }

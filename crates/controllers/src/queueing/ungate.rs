@@ -3,9 +3,11 @@
 //! A counter for each pod set: no pod is let go unless those that were, and have not ended, are fewer than the replicas
 //! admitted. Pods that are being deleted still count: they use what they were given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
@@ -25,6 +27,8 @@ use crate::runtime::{
 };
 
 const WORKERS: usize = 4;
+/// Pods let go at once, of one job.
+const AT_ONCE: usize = 16;
 const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
 /// A pod as far as its gate is concerned.
@@ -51,14 +55,45 @@ pub fn to_let_go(pods: &[Gated], admitted: usize) -> Vec<&Gated> {
     waiting
 }
 
+/// Pods that were let go and are not seen to be yet, job by job: the watch may be slow, the count must not be.
+#[derive(Debug, Default)]
+struct UnderWay(BTreeMap<Key, BTreeSet<String>>);
+
+impl UnderWay {
+    fn begin(&mut self, job: &Key, pod: &str) {
+        self.0.entry(job.clone()).or_default().insert(pod.to_owned());
+    }
+
+    /// It was not let go after all.
+    fn undo(&mut self, job: &Key, pod: &str) {
+        if let Some(pods) = self.0.get_mut(job) {
+            pods.remove(pod);
+        }
+    }
+
+    /// The pods of a job as they are, whether or not the watch shows it yet.
+    fn correct(&mut self, job: &Key, pods: &mut [Gated]) {
+        let Some(under_way) = self.0.get_mut(job) else { return };
+        // Those that are seen without their gate, or gone, are no longer under way.
+        let gated: HashSet<&str> = pods.iter().filter(|pod| pod.is_gated).map(|pod| pod.uid.as_str()).collect();
+        under_way.retain(|uid| gated.contains(uid.as_str()));
+        let under_way = under_way.clone();
+        if under_way.is_empty() {
+            self.0.remove(job);
+        }
+        for pod in pods {
+            pod.is_gated &= !under_way.contains(&pod.uid);
+        }
+    }
+}
+
 struct Ungater<J> {
     client: Client,
     pods: Index<Pod>,
     jobs: Store<J>,
     /// By the uid of the job.
     workloads: Index<Workload>,
-    /// Pods that were let go and are not seen to be yet, job by job: the watch may be slow, the count must not be.
-    under_way: Mutex<BTreeMap<Key, BTreeMap<String, ()>>>,
+    under_way: Mutex<UnderWay>,
 }
 
 pub(super) fn start<J: JobKind>(client: &Client, watches: &Watches, tasks: &Tasks, metrics: &QueueMetrics) {
@@ -110,38 +145,30 @@ impl<J: JobKind> Ungater<J> {
 
     async fn sync(&self, key: &Key) -> Result<Outcome, kube::Error> {
         let Some(job) = self.jobs.get(key) else {
-            self.under_way.lock().remove(key);
+            self.under_way.lock().0.remove(key);
             return Ok(Outcome::Settled);
         };
         let uid = job.metadata().uid.as_deref().unwrap_or_default();
         let pods = self.pods.get(uid);
+        let mut seen: Vec<Gated> = pods.iter().map(|pod| gated(pod)).collect();
+        self.under_way.lock().correct(key, &mut seen);
+        if !seen.iter().any(|pod| pod.is_gated) {
+            return Ok(Outcome::Settled);
+        }
         let admitted = self.admitted(uid);
-        let mut by_set: BTreeMap<String, Vec<Gated>> = BTreeMap::new();
-        {
-            let mut all = self.under_way.lock();
-            let under_way = all.entry(key.clone()).or_default();
-            // Those that are seen without their gate, or gone, are no longer under way.
-            under_way
-                .retain(|uid, ()| pods.iter().any(|pod| pod.metadata.uid.as_deref() == Some(uid) && is_gated(pod)));
-            for pod in &pods {
-                let mut gated = gated(pod);
-                gated.is_gated &= !under_way.contains_key(&gated.uid);
-                let labels = pod.metadata.labels.as_ref();
-                let set = labels.and_then(|l| l.get(label::POD_SET)).map_or(MAIN_POD_SET, String::as_str);
-                by_set.entry(set.to_owned()).or_default().push(gated);
-            }
-            if under_way.is_empty() {
-                all.remove(key);
-            }
+        let mut by_set: BTreeMap<&str, Vec<Gated>> = BTreeMap::new();
+        for (pod, gated) in pods.iter().zip(seen) {
+            by_set.entry(set_of(pod)).or_default().push(gated);
         }
-        for (set, pods_of_set) in &by_set {
-            let admitted = usize::try_from(admitted.get(set).copied().unwrap_or(0)).unwrap_or(0);
-            for next in to_let_go(pods_of_set, admitted) {
-                if let Some(pod) = pods.iter().find(|pod| pod.metadata.uid.as_deref() == Some(&next.uid)) {
-                    self.let_go(key, pod).await?;
-                }
-            }
+        let mut next: HashSet<&str> = HashSet::new();
+        for (set, pods) in &by_set {
+            let admitted = usize::try_from(admitted.get(*set).copied().unwrap_or(0)).unwrap_or(0);
+            next.extend(to_let_go(pods, admitted).iter().map(|pod| pod.uid.as_str()));
         }
+        let next = pods.iter().filter(|pod| next.contains(pod.metadata.uid.as_deref().unwrap_or_default()));
+        let all: Vec<BoxFuture<'_, Result<(), kube::Error>>> =
+            next.map(|pod| -> BoxFuture<'_, _> { Box::pin(self.let_go(key, pod)) }).collect();
+        futures::stream::iter(all).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
         Ok(Outcome::Settled)
     }
 
@@ -162,14 +189,12 @@ impl<J: JobKind> Ungater<J> {
         let others: Vec<_> = gates.filter(|gate| gate.name != scheduling_gate::ELASTIC_JOB).collect();
         let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version},
             "spec": {"schedulingGates": others}});
-        self.under_way.lock().entry(key.clone()).or_default().insert(uid.clone(), ());
+        self.under_way.lock().begin(key, &uid);
         let api = Api::<Pod>::namespaced(self.client.clone(), &key.namespace);
         let name = meta.name.as_deref().unwrap_or_default();
         let written = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
         if let Err(error) = written {
-            if let Some(under_way) = self.under_way.lock().get_mut(key) {
-                under_way.remove(&uid);
-            }
+            self.under_way.lock().undo(key, &uid);
             // Somebody was faster, and what they did brings us back here.
             if !is_conflict(&error) && !is_not_found(&error) && !is_invalid(&error) {
                 return Err(error);
@@ -177,6 +202,11 @@ impl<J: JobKind> Ungater<J> {
         }
         Ok(())
     }
+}
+
+fn set_of(pod: &Pod) -> &str {
+    let labels = pod.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(label::POD_SET)).map_or(MAIN_POD_SET, String::as_str)
 }
 
 fn is_gated(pod: &Pod) -> bool {
@@ -240,5 +270,23 @@ mod tests {
         old.created = Timestamp::from_second(1_600_000_000).ok();
         leaving.is_deleted = true;
         assert_eq!(let_go(&[young, old, leaving], 3), ["old", "a-young"]);
+    }
+
+    #[test]
+    fn one_that_was_let_go_counts_before_the_watch_shows_it() {
+        let (mut under_way, job) = (UnderWay::default(), Key::new("n", "j"));
+        let seen = || vec![pod("a", true, None), pod("b", true, None)];
+        let next = |under_way: &mut UnderWay, mut pods: Vec<Gated>| {
+            under_way.correct(&job, &mut pods);
+            let_go(&pods, 1).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(next(&mut under_way, seen()), ["a"]);
+        under_way.begin(&job, "a");
+        assert_eq!(next(&mut under_way, seen()), [""; 0], "the watch is slow");
+        under_way.undo(&job, "a");
+        assert_eq!(next(&mut under_way, seen()), ["a"], "it was refused");
+        under_way.begin(&job, "a");
+        assert_eq!(next(&mut under_way, vec![pod("b", true, None)]), ["b"], "it is gone");
+        assert!(under_way.0.is_empty());
     }
 }

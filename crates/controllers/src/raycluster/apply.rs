@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
@@ -15,13 +17,15 @@ use usher_env::Clock;
 
 use super::decide::{decide, is_ours};
 use super::pods::{Place, build};
-use super::status::status;
+use super::status::{differs_in_counts_only, status};
 use crate::queueing::merge_patch;
 use crate::runtime::objects::{is_conflict, is_namespace_terminating, is_not_found, sentence};
 use crate::runtime::{GroupResource, Index, Key, Outcome, Recorder, Store, Tasks, Watches};
 
 /// Pods written at once, of one cluster.
 const AT_ONCE: usize = 16;
+/// The least time between two writes of a status that tell nothing but how many workers run: thousands may start in a moment.
+const PACE: SignedDuration = SignedDuration::from_millis(500);
 
 pub(super) struct Runner {
     client: Client,
@@ -33,6 +37,8 @@ pub(super) struct Runner {
     pods: Index<Pod>,
     /// The newest revisions of the cluster and of its pods that this wrote: nothing is decided on caches that are older.
     wrote: Mutex<BTreeMap<Key, (u64, u64)>>,
+    /// When the status of each was last written.
+    told: Mutex<BTreeMap<Key, Timestamp>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -60,12 +66,14 @@ impl Runner {
             clusters,
             pods,
             wrote: Mutex::default(),
+            told: Mutex::default(),
         }
     }
 
     pub async fn sync(&self, key: &Key) -> Result<Outcome, Error> {
         let Some(cluster) = self.clusters.get(key) else {
             self.wrote.lock().remove(key);
+            self.told.lock().remove(key);
             return Ok(Outcome::Settled);
         };
         if !is_ours(&cluster) || !self.is_fresh(key) {
@@ -74,11 +82,11 @@ impl Runner {
         }
         let pods = self.pods.get(cluster.metadata.uid.as_deref().unwrap_or_default());
         // The status first: that it has no pods is taken back before the first is made.
-        self.write_status(key, &cluster, &pods).await?;
+        let again = self.write_status(key, &cluster, &pods).await?;
         let plan = decide(&cluster, &pods);
         self.delete(&cluster, &plan.delete).await?;
         self.create(key, &cluster, &plan.create).await?;
-        Ok(Outcome::Settled)
+        Ok(again.map_or(Outcome::Settled, Outcome::After))
     }
 
     fn is_fresh(&self, key: &Key) -> bool {
@@ -93,20 +101,38 @@ impl Runner {
         *known = (known.0.max(cluster), known.1.max(pods));
     }
 
-    async fn write_status(&self, key: &Key, cluster: &RayCluster, pods: &[Arc<Pod>]) -> Result<(), Error> {
-        let to = status(cluster, pods, self.clock.now());
+    /// Says when to look again, if what has changed can wait.
+    async fn write_status(
+        &self,
+        key: &Key,
+        cluster: &RayCluster,
+        pods: &[Arc<Pod>],
+    ) -> Result<Option<Duration>, Error> {
+        let now = self.clock.now();
+        let to = status(cluster, pods, now);
         let diff = merge_patch::diff(&serde_json::to_value(&cluster.status)?, &serde_json::to_value(&to)?);
-        let Some(diff) = diff else { return Ok(()) };
+        let Some(diff) = diff else { return Ok(None) };
+        let last = self.told.lock().get(key).copied();
+        if let Some(last) = last.filter(|_| differs_in_counts_only(&cluster.status, &to))
+            // Of a clock that was set back, nothing is expected.
+            && let Ok(wait) = Duration::try_from((last + PACE).duration_since(now).min(PACE))
+            && !wait.is_zero()
+        {
+            return Ok(Some(wait));
+        }
         let meta = &cluster.metadata;
         let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": diff});
         let api = Api::<RayCluster>::namespaced(self.client.clone(), &key.namespace);
         match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(stored) => self.remember(key, revision(stored.metadata.resource_version.as_deref()), 0),
+            Ok(stored) => {
+                self.told.lock().insert(key.clone(), now);
+                self.remember(key, revision(stored.metadata.resource_version.as_deref()), 0);
+            }
             // Somebody was faster, and what they did brings us back here.
             Err(error) if is_conflict(&error) || is_not_found(&error) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(())
+        Ok(None)
     }
 
     async fn delete(&self, cluster: &RayCluster, pods: &[Arc<Pod>]) -> Result<(), Error> {

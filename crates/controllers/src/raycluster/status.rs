@@ -72,6 +72,17 @@ pub fn status(cluster: &RayCluster, pods: &[Arc<Pod>], now: Timestamp) -> RayClu
     to
 }
 
+/// Whether nothing but the numbers of workers that run differs: of these the newest is enough, a little later.
+pub fn differs_in_counts_only(from: &RayClusterStatus, to: &RayClusterStatus) -> bool {
+    let without = |status: &RayClusterStatus| RayClusterStatus {
+        ready_worker_replicas: None,
+        available_worker_replicas: None,
+        last_update_time: None,
+        ..status.clone()
+    };
+    without(from) == without(to)
+}
+
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     phase(pod) == "Running" && conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True")

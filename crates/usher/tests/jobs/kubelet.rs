@@ -38,6 +38,10 @@ impl Kubelet {
             let mut begun = BTreeSet::new();
             while let Ok(Some(pod)) = pods.try_next().await {
                 let stopping = pod.metadata.deletion_timestamp.is_some();
+                if !stopping && is_gated(&pod) {
+                    // Nobody binds it yet.
+                    continue;
+                }
                 if begun.insert((pod.uid().unwrap_or_default(), stopping)) {
                     let node = Node { client: client.clone(), clock: clock.clone(), attempts: attempts.clone() };
                     tokio::spawn(async move { if stopping { node.stop(pod).await } else { node.run(pod).await } });
@@ -123,6 +127,10 @@ impl Node {
         let status = json!({"metadata": {"uid": pod.uid()}, "status": {"phase": phase, "conditions": conditions, "containerStatuses": containers}});
         let _ = self.api(pod).patch_status(&pod.name_any(), &PatchParams::default(), &Patch::Merge(status)).await;
     }
+}
+
+fn is_gated(pod: &Pod) -> bool {
+    pod.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()))
 }
 
 pub fn has_ended(pod: &Pod) -> bool {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::desk::*;
 use super::world::until;
 
-fn elastic(desk: &Desk, name: &str, pods: i32) -> Value {
+pub fn elastic(desk: &Desk, name: &str, pods: i32) -> Value {
     let mut job = desk.job(&Queued { name, pods, ..Default::default() });
     job["metadata"]["annotations"] = json!({"kueue.x-k8s.io/elastic-job": "true"});
     // As many as its parallelism says, until one of them ends well.
@@ -16,12 +16,12 @@ fn elastic(desk: &Desk, name: &str, pods: i32) -> Value {
     job
 }
 
-fn is_gated(pod: &Pod) -> bool {
+pub fn is_gated(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()))
 }
 
 /// Names of the pods that were let go, and of those that wait.
-async fn pods(desk: &Desk, job: &str) -> (Vec<String>, Vec<String>) {
+pub async fn pods(desk: &Desk, job: &str) -> (Vec<String>, Vec<String>) {
     let pods = desk.world.pods_of(job).await;
     let live = pods.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     let (gated, free): (Vec<&Pod>, Vec<&Pod>) = live.partition(|pod| is_gated(pod));
@@ -33,7 +33,7 @@ async fn pods(desk: &Desk, job: &str) -> (Vec<String>, Vec<String>) {
     (names(free), names(gated))
 }
 
-async fn until_pods(desk: &Desk, job: &str, free: usize, gated: usize) -> Vec<String> {
+pub async fn until_pods(desk: &Desk, job: &str, free: usize, gated: usize) -> Vec<String> {
     until(&format!("{job} has {free} pods let go and {gated} at their gates"), async || {
         let (now, waiting) = pods(desk, job).await;
         ((now.len(), waiting.len()) == (free, gated)).then_some(now)
@@ -41,11 +41,11 @@ async fn until_pods(desk: &Desk, job: &str, free: usize, gated: usize) -> Vec<St
     .await
 }
 
-async fn scale(desk: &Desk, job: &str, parallelism: i32) {
+pub async fn scale(desk: &Desk, job: &str, parallelism: i32) {
     desk.edit_job(job, json!({"spec": {"parallelism": parallelism}})).await;
 }
 
-async fn slices(desk: &Desk) -> usize {
+pub async fn slices(desk: &Desk) -> usize {
     let params = ListParams::default().labels("kueue.x-k8s.io/workload-slice=true");
     desk.workloads().list(&params).await.expect("workloads").items.len()
 }

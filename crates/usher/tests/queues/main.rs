@@ -14,5 +14,7 @@ mod desk;
 mod elastic;
 mod ends;
 mod ray_clusters;
+mod resizes;
 mod restarts;
 mod sharing;
+mod walks;

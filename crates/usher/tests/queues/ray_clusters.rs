@@ -11,12 +11,12 @@ use usher_api::ray::RayCluster;
 use super::desk::*;
 use super::world::until;
 
-fn clusters(desk: &Desk) -> Api<RayCluster> {
+pub fn clusters(desk: &Desk) -> Api<RayCluster> {
     Api::namespaced(desk.world.client.clone(), "default")
 }
 
 /// A head and groups of workers of one cpu each; elastic.
-fn cluster(name: &str, groups: &[(&str, i32)]) -> Value {
+pub fn cluster(name: &str, groups: &[(&str, i32)]) -> Value {
     let template =
         json!({"spec": {"containers": [{"name": "ray", "image": "ray", "resources": {"requests": {"cpu": "1"}}}]}});
     let group = |(name, replicas): &(&str, i32)| json!({"groupName": name, "replicas": replicas, "minReplicas": 0, "maxReplicas": 10, "template": template});
@@ -26,13 +26,13 @@ fn cluster(name: &str, groups: &[(&str, i32)]) -> Value {
             "workerGroupSpecs": groups.iter().map(group).collect::<Vec<_>>()}})
 }
 
-async fn submit(desk: &Desk, cluster: Value) -> RayCluster {
+pub async fn submit(desk: &Desk, cluster: Value) -> RayCluster {
     let cluster = serde_json::from_value(cluster).expect("a cluster");
     clusters(desk).create(&PostParams::default(), &cluster).await.expect("create the cluster")
 }
 
 /// What an autoscaler writes: all groups, as lists are replaced whole.
-async fn scale(desk: &Desk, name: &str, change: impl Fn(&mut Value)) {
+pub async fn scale(desk: &Desk, name: &str, change: impl Fn(&mut Value)) {
     let cluster = clusters(desk).get(name).await.expect("the cluster");
     let mut spec = serde_json::to_value(&cluster.spec).expect("json");
     change(&mut spec["workerGroupSpecs"]);
@@ -42,7 +42,7 @@ async fn scale(desk: &Desk, name: &str, change: impl Fn(&mut Value)) {
 }
 
 /// Names of the live pods of a group that were let go, and how many wait at their gates.
-async fn pods(desk: &Desk, name: &str, group: &str) -> (Vec<String>, usize) {
+pub async fn pods(desk: &Desk, name: &str, group: &str) -> (Vec<String>, usize) {
     let params = ListParams::default().labels(&format!("ray.io/cluster={name},ray.io/group={group}"));
     let all = desk.world.pods().list(&params).await.expect("pods").items;
     let live = all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -53,7 +53,7 @@ async fn pods(desk: &Desk, name: &str, group: &str) -> (Vec<String>, usize) {
     (names, waiting.len())
 }
 
-async fn until_pods(desk: &Desk, name: &str, group: &str, free: usize, gated: usize) -> Vec<String> {
+pub async fn until_pods(desk: &Desk, name: &str, group: &str, free: usize, gated: usize) -> Vec<String> {
     until(&format!("{group} of {name} has {free} pods let go and {gated} at their gates"), async || {
         let (names, waiting) = pods(desk, name, group).await;
         ((names.len(), waiting) == (free, gated)).then_some(names)
@@ -61,7 +61,7 @@ async fn until_pods(desk: &Desk, name: &str, group: &str, free: usize, gated: us
     .await
 }
 
-async fn until_workload(desk: &Desk, name: &str, what: &str, is: impl Fn(&Workload) -> bool) -> Workload {
+pub async fn until_workload(desk: &Desk, name: &str, what: &str, is: impl Fn(&Workload) -> bool) -> Workload {
     until(&format!("the Workload of {name} {what}"), async || {
         let all = desk.workloads().list(&ListParams::default()).await.expect("workloads").items;
         let own = |w: &Workload| {
@@ -81,11 +81,11 @@ fn sizes(wanted: &[(&str, i32)]) -> Vec<(String, i32)> {
     wanted.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
 }
 
-async fn until_admitted(desk: &Desk, name: &str, wanted: &[(&str, i32)]) -> Workload {
+pub async fn until_admitted(desk: &Desk, name: &str, wanted: &[(&str, i32)]) -> Workload {
     until_workload(desk, name, &format!("is admitted with {wanted:?}"), |w| admitted(w) == sizes(wanted)).await
 }
 
-async fn until_no_slices(desk: &Desk) {
+pub async fn until_no_slices(desk: &Desk) {
     until("no slice is left", async || {
         let params = ListParams::default().labels("kueue.x-k8s.io/workload-slice=true");
         desk.workloads().list(&params).await.expect("workloads").items.is_empty().then_some(())
@@ -298,12 +298,26 @@ async fn a_ray_cluster_that_a_queued_job_owns_follows_it() {
     let owner = desk.submit(Queued { name: "owner", ..Default::default() }).await;
     desk.until_runs("owner").await;
     let mut owned = cluster("r", &[("g", 1)]);
-    owned["metadata"]["annotations"] = json!({});
     owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "batch/v1", "kind": "Job", "name": "owner",
         "uid": owner.metadata.uid, "controller": true}]);
     let made = submit(&desk, owned).await;
     assert!(!made.is_suspended());
     until_pods(&desk, "r", "g", 1, 0).await;
+    let all = desk.workloads().list(&ListParams::default()).await.expect("workloads").items;
+    assert_eq!(all.len(), 1, "only its owner's");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_a_queued_ray_cluster_owns_follows_it() {
+    let desk = desk().await;
+    desk.queue("q", "2", json!({})).await;
+    let owner = submit(&desk, cluster("r", &[("g", 1)])).await;
+    until_pods(&desk, "r", "g", 1, 0).await;
+    let mut owned = desk.job(&Queued { name: "owned", ..Default::default() });
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r",
+        "uid": owner.metadata.uid, "controller": true}]);
+    desk.submit_as(owned).await;
+    desk.until_runs("owned").await;
     let all = desk.workloads().list(&ListParams::default()).await.expect("workloads").items;
     assert_eq!(all.len(), 1, "only its owner's");
 }

@@ -12,6 +12,7 @@ mod kubelet;
 mod world;
 
 mod counted;
+mod elastic;
 mod lives;
 mod race;
 mod rivals;

@@ -42,6 +42,10 @@ pub struct Book {
     races: bool,
     families: Families,
     census: Census,
+    /// Slices that count for themselves, by the uid of the Workload they are for, and by their own.
+    slices: BTreeMap<String, BTreeMap<String, Key>>,
+    /// Who holds the quota of an elastic Workload, by its uid: it itself, or the Variant that is admitted for it.
+    holders: BTreeMap<String, WorkloadId>,
 }
 
 /// A workload as it was last seen.
@@ -231,11 +235,12 @@ impl Book {
             self.gone(key);
             return self.seen(key, object);
         }
-        if !is_scheduled(object) || self.is_folded(key, object) {
+        if !is_scheduled(object) || self.is_folded(object) {
             self.take_out(key);
             return self.seen_parent(key, object);
         }
-        self.fold(key, object);
+        self.fold(object);
+        self.note_slice(key, object, true);
         self.families.forget_parent(key);
         let local = Key::new(&key.namespace, &object.spec.queue_name);
         let known = self.workloads.entry(id).or_insert_with(|| Known {
@@ -250,40 +255,76 @@ impl Book {
         }
         self.by_local.entry(local).or_default().insert(key.clone());
         self.tell(id, &object.clone());
+        self.note_holder(key, id, Some(&**object), object);
     }
 
     /// A slice that its parent's status counts already counts for nothing itself.
-    fn is_folded(&mut self, key: &Key, slice: &Workload) -> bool {
+    pub fn is_folded(&self, slice: &Workload) -> bool {
         let Some(uid) = slice.metadata.uid.as_deref().filter(|_| slice.role() == Role::Slice) else { return false };
-        let parent = self.parent_of(key, slice).and_then(|id| self.workload(id).cloned());
-        parent.is_some_and(|parent| parent.status.folded_slices.iter().any(|folded| folded == uid))
+        let holder = self.holder_of(slice).and_then(|id| self.workload(id));
+        holder.is_some_and(|holder| holder.status.folded_slices.iter().any(|folded| folded == uid))
     }
 
     /// What a parent counts from now on is taken out of the books, in the same step in which the parent has more.
-    fn fold(&mut self, key: &Key, parent: &Workload) {
-        if parent.status.folded_slices.is_empty() {
-            return;
+    fn fold(&mut self, holder: &Workload) {
+        let beside = held_for(holder).and_then(|uid| self.slices.get(uid));
+        let Some(beside) = beside.filter(|_| !holder.status.folded_slices.is_empty()) else { return };
+        let folded: Vec<Key> = holder.status.folded_slices.iter().filter_map(|uid| beside.get(uid).cloned()).collect();
+        folded.iter().for_each(|slice| self.gone(slice));
+    }
+
+    fn holder_of(&self, slice: &Workload) -> Option<WorkloadId> {
+        self.holders.get(slice.parent_uid()?).copied()
+    }
+
+    /// Slices stand in line for whoever has the quota, and only while somebody has it.
+    fn note_holder(&mut self, key: &Key, id: WorkloadId, object: Option<&Workload>, known: &Workload) {
+        let Some(uid) = held_for(known).filter(|_| known.is_elastic()) else { return };
+        let before = self.holders.get(uid).copied();
+        let holds =
+            object.is_some_and(|object| object.is(WorkloadCondition::Admitted)) && !self.is_superseded(key, known);
+        if holds {
+            self.holders.insert(uid.to_owned(), id);
+        } else if before == Some(id) {
+            self.holders.remove(uid);
         }
-        let local = Key::new(&key.namespace, &parent.spec.queue_name);
-        let beside: Vec<Key> = self.by_local.get(&local).into_iter().flatten().cloned().collect();
-        for slice in beside {
-            let id = self.id(&slice);
-            let uid = self.workload(id).and_then(|object| object.metadata.uid.clone()).unwrap_or_default();
-            if parent.status.folded_slices.contains(&uid) {
-                self.gone(&slice);
+        if before != self.holders.get(uid).copied() {
+            let beside: Vec<Key> =
+                self.slices.get(uid).into_iter().flat_map(|beside| beside.values()).cloned().collect();
+            for slice in beside {
+                let id = self.id(&slice);
+                if let Some(object) = self.workload(id).cloned() {
+                    self.tell(id, &object);
+                }
             }
         }
     }
 
-    fn parent_of(&mut self, key: &Key, slice: &Workload) -> Option<WorkloadId> {
-        let owners = slice.metadata.owner_references.as_deref().unwrap_or_default();
-        let name = owners.iter().find(|owner| owner.kind == "Workload").map(|owner| owner.name.clone())?;
-        Some(self.id(&Key::new(&key.namespace, &name)))
+    /// A Variant whose Parent has become a regular Workload.
+    fn is_superseded(&self, key: &Key, object: &Workload) -> bool {
+        let owners = object.metadata.owner_references.iter().flatten();
+        let parent = owners.into_iter().find(|owner| Some(owner.uid.as_str()) == object.parent_uid());
+        object.role() == Role::Variant
+            && parent.is_some_and(|parent| self.known(&Key::new(&key.namespace, &parent.name)).is_some())
+    }
+
+    fn note_slice(&mut self, key: &Key, object: &Workload, there: bool) {
+        let Some(parent) = object.parent_uid().filter(|_| object.role() == Role::Slice) else { return };
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        let beside = self.slices.entry(parent.to_owned()).or_default();
+        if there {
+            beside.insert(uid, key.clone());
+        } else {
+            beside.remove(&uid);
+        }
+        if beside.is_empty() {
+            self.slices.remove(parent);
+        }
     }
 
     /// A slice goes where its parent is.
-    fn pin(&mut self, parent: Option<WorkloadId>, shape: &mut sched::Shape) {
-        let Some(parent) = parent.and_then(|id| self.workload(id).cloned()) else { return };
+    fn pin(&mut self, holder: Option<WorkloadId>, shape: &mut sched::Shape) {
+        let Some(parent) = holder.and_then(|id| self.workload(id).cloned()) else { return };
         let assigned = parent.status.admission.iter().flat_map(|a| &a.pod_set_assignments);
         for got in assigned {
             let pinned =
@@ -332,6 +373,8 @@ impl Book {
             self.leave_local(&local, key);
             self.families.forget_variant(key, &known.object);
             self.census.gone(key);
+            self.note_slice(key, &known.object, false);
+            self.note_holder(key, id, None, &known.object);
         }
         self.words.names.workloads.release(&name);
     }
@@ -344,6 +387,10 @@ impl Book {
         }
         if object.role() == Role::Variant && self.census.seen(&key, object, queue.as_ref()) {
             self.touched.extend(queue.as_ref().map(|queue| Subject::Queue(self.words.queue_id(queue))));
+        }
+        if object.role() == Role::Slice && self.holder_of(object).is_none() {
+            // Nobody has quota that it could be added to.
+            return self.scheduler.apply(Event::Gone(id));
         }
         let mut lowered = self.lower(object);
         if object.role() == Role::Variant
@@ -432,9 +479,7 @@ impl Book {
     fn lower(&mut self, object: &Workload) -> sched::Workload {
         let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
         let mut shape = self.words.shape(object);
-        let is_slice = object.role() == Role::Slice;
-        let key = Key::new(namespace, object.metadata.name.as_deref().unwrap_or_default());
-        let part_of = if is_slice { self.parent_of(&key, object) } else { None };
+        let part_of = self.holder_of(object).filter(|_| object.role() == Role::Slice);
         self.pin(part_of, &mut shape);
         let boost = object.annotation(annotation::PRIORITY_BOOST).and_then(|text| text.parse::<i64>().ok());
         sched::Workload {
@@ -488,6 +533,15 @@ fn is_scheduled(object: &Workload) -> bool {
     !object.is(WorkloadCondition::Finished)
         && object.role() != Role::Parent
         && (object.metadata.deletion_timestamp.is_none() || object.is(WorkloadCondition::QuotaReserved))
+}
+
+/// The uid of the Workload whose quota this one holds: its own, or its Parent's.
+fn held_for(object: &Workload) -> Option<&str> {
+    match object.role() {
+        Role::Regular => object.metadata.uid.as_deref(),
+        Role::Variant => object.parent_uid(),
+        Role::Parent | Role::Slice => None,
+    }
 }
 
 fn key_of(object: &Workload) -> Key {

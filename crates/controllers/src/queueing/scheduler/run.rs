@@ -205,20 +205,35 @@ impl Run {
                 let labels = views.namespaces.get(key).map(|ns| ns.metadata.labels.clone().unwrap_or_default());
                 book.namespace(&key.name, labels);
             }
-            "workloads" => match views.workloads.get(key) {
-                Some(workload) => {
-                    // What became of a Parent is counted once, not what became of each of its Variants.
-                    let counted = workload.role() != Role::Variant;
-                    let old = book.known(key).filter(|old| counted && old.metadata.uid == workload.metadata.uid);
-                    if let Some(old) = old {
-                        self.metrics.turned(old, &workload, self.clock.now());
-                    }
-                    book.seen(key, &workload);
-                }
-                None => book.gone(key),
-            },
+            "workloads" => self.look_at_workload(key),
             _ => {}
         }
+    }
+
+    fn look_at_workload(&mut self, key: &crate::runtime::Key) {
+        let book = &mut self.book;
+        // As long as its parent does not count it.
+        let slice = |known: &&Arc<Workload>| known.role() == Role::Slice;
+        let queue_of = |book: &Book, slice: &Workload| {
+            book.cluster_queue_of(&key.namespace, &slice.spec.queue_name).unwrap_or_default().to_owned()
+        };
+        let Some(workload) = self.views.workloads.get(key) else {
+            if let Some(known) = book.known(key).filter(slice) {
+                self.metrics.slice_withdrawn(&queue_of(book, known));
+            }
+            return book.gone(key);
+        };
+        match book.known(key).filter(|old| old.metadata.uid == workload.metadata.uid) {
+            // What became of a Parent is counted once, not what became of each of its Variants.
+            Some(_) if workload.role() == Role::Variant => {}
+            Some(old) => self.metrics.turned(old, &workload, self.clock.now()),
+            // Those that are there when this starts were counted before.
+            None if self.settled && slice(&&workload) && !book.is_folded(&workload) => {
+                self.metrics.slice_created(&queue_of(book, &workload));
+            }
+            None => {}
+        }
+        book.seen(key, &workload);
     }
 
     fn plan(&mut self) -> Option<Time> {

@@ -14,7 +14,7 @@ use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
-use usher_api::kueue::conditions::{self, WorkloadCondition};
+use usher_api::kueue::conditions::{self, ResizeReason, WorkloadCondition};
 use usher_api::kueue::local_queue::LocalQueueStatus;
 use usher_api::kueue::{ClusterQueue, LocalQueue, Workload};
 use usher_sched::model::{Amount, CohortId, LocalId, QueueId};
@@ -212,6 +212,14 @@ metrics! {
         "The total number of running workloads that moved to a better Variant, per cluster_queue, from and to flavor";
     variant_saved_secs: Series<Histogram, Buckets> = buckets_16, "variant_time_saved_waiting_seconds"
         "How long a workload had been running when it moved to a better Variant, which it would have waited for otherwise, per cluster_queue";
+    slices_created: Series<Counter> = Counter::default, "workload_slices_created"
+        "The number of Workload Slices created for added replicas of elastic jobs, per cluster_queue";
+    slices_folded: Series<Counter> = Counter::default, "workload_slices_folded"
+        "The number of Workload Slices that were admitted and count as part of their Workload, per cluster_queue";
+    slices_withdrawn: Series<Counter> = Counter::default, "workload_slices_withdrawn"
+        "The number of Workload Slices that went before they counted as part of their Workload, per cluster_queue";
+    resize_secs: Series<Histogram, Buckets> = buckets_16, "elastic_job_resize_seconds"
+        "The time from a resize request of an elastic job to its full size, per cluster_queue and direction (up, down)";
     build: Series<Level> = Level::default, "build_info"
         "Build information: 1, labeled by git version, git commit, build date, go version, compiler, platform";
 }
@@ -401,6 +409,17 @@ impl Metrics {
         turn.ready();
         turn.evicted();
         turn.finished();
+        turn.resized();
+    }
+
+    /// A replica is asked for beside a Workload that runs.
+    pub(crate) fn slice_created(&self, queue: &str) {
+        self.slices_created.of(&queue_owner(queue), labels([("cluster_queue", queue)])).inc();
+    }
+
+    /// It is gone, and its Workload does not count it.
+    pub(crate) fn slice_withdrawn(&self, queue: &str) {
+        self.slices_withdrawn.of(&queue_owner(queue), labels([("cluster_queue", queue)])).inc();
     }
 }
 
@@ -480,6 +499,25 @@ impl Turn<'_> {
         self.metrics.ready_secs.of(&owner, self.labels()).observe(self.queued_secs());
         if let Some(waited) = self.since(WorkloadCondition::Admitted) {
             self.metrics.admitted_ready_secs.of(&owner, self.labels()).observe(waited);
+        }
+    }
+
+    /// What an elastic job was given since, and whether it is what it wants to be.
+    fn resized(&self) {
+        let (owner, own) = (queue_owner(self.queue), labels([("cluster_queue", self.queue)]));
+        let before: HashSet<&String> = self.old.status.folded_slices.iter().collect();
+        let folded = self.new.status.folded_slices.iter().filter(|uid| !before.contains(uid)).count();
+        if folded > 0 {
+            self.metrics.slices_folded.of(&owner, own).inc_by(folded as u64);
+        }
+        let ty = WorkloadCondition::ResizeRequested;
+        let asked = conditions::find(&self.old.status.conditions, ty.as_str()).filter(|c| c.status == "True");
+        let over = conditions::find(&self.new.status.conditions, ty.as_str()).is_some_and(|c| c.status == "False");
+        if let Some(asked) = asked.filter(|_| over) {
+            let direction = if asked.reason == ResizeReason::ScaleDown.as_str() { "down" } else { "up" };
+            let labels = labels([("cluster_queue", self.queue), ("direction", direction)]);
+            let took = secs(asked.last_transition_time.0, self.now);
+            self.metrics.resize_secs.of(&owner, labels).observe(took);
         }
     }
 
@@ -661,6 +699,37 @@ mod tests {
         assert_eq!(
             line(&metrics, "kueue_workload_eviction_latency_seconds_sum"),
             [r#"kueue_workload_eviction_latency_seconds_sum{cluster_queue="cq",reason="Preempted"} 3.0"#]
+        );
+    }
+
+    #[test]
+    fn a_resize_is_counted_slice_by_slice_and_timed_until_it_is_over() {
+        let metrics = Metrics::default();
+        let resize = |status: &str, reason: &str, at: &str, folded: serde_json::Value| {
+            let condition = json!({"type": "ResizeRequested", "status": status, "reason": reason, "message": "", "lastTransitionTime": at});
+            workload(
+                json!({"admission": {"clusterQueue": "cq", "podSetAssignments": []}, "foldedSlices": folded, "conditions": [condition]}),
+            )
+        };
+        let asked = resize("True", "ScaleUp", "2026-01-01T00:00:10Z", json!([]));
+        let part = resize("True", "ScaleUp", "2026-01-01T00:00:10Z", json!(["a", "b"]));
+        let done = resize("False", "Resized", "2026-01-01T00:00:40Z", json!(["b", "c"]));
+        let now: Timestamp = "2026-01-01T00:00:40Z".parse().unwrap();
+        for (old, new) in [(&asked, &part), (&part, &done), (&done, &done)] {
+            metrics.turned(old, new, now);
+        }
+        metrics.slice_created("cq");
+        metrics.slice_withdrawn("cq");
+        let count = |what: &str, count: u32| {
+            let name = format!("kueue_workload_slices_{what}_total");
+            assert_eq!(line(&metrics, &name), [format!("{name}{{cluster_queue=\"cq\"}} {count}")]);
+        };
+        count("created", 1);
+        count("folded", 3);
+        count("withdrawn", 1);
+        assert_eq!(
+            line(&metrics, "kueue_elastic_job_resize_seconds_sum"),
+            [r#"kueue_elastic_job_resize_seconds_sum{cluster_queue="cq",direction="up"} 30.0"#]
         );
     }
 

@@ -11,7 +11,7 @@ use usher_api::kueue::workload::PodSet;
 use usher_api::kueue::workload_status::{Admission, PodSetAssignment};
 
 use super::World;
-use crate::queueing::elastic::{Elastic, Resize, What};
+use crate::queueing::elastic::{Elastic, Gone, Resize, What};
 
 /// An elastic job that runs with two replicas of one cpu each.
 fn elastic() -> World {
@@ -77,13 +77,13 @@ impl World {
 fn scaled_up_it_gets_a_slice_for_each_replica_and_starts_those_that_fit() {
     let mut world = elastic();
     world.scale(5).settle();
-    assert_eq!(world.done(), ["3 slices", "SizeTold"]);
+    assert_eq!(world.done(), ["SizeTold", "3 slices"]);
     assert_eq!(world.resize(), "True ScaleUp: 0 of 3 added replicas admitted, waiting for 3 cpu in flavor spot");
     let slice = world.slices[0].clone();
     assert_eq!((slice.spec.queue_name.as_str(), slice.spec.pod_sets[0].count), ("q", 1));
     assert_eq!(slice.spec.pod_sets[0].template, world.workload.as_ref().unwrap().spec.pod_sets[0].template);
     world.admit_slices(2).settle();
-    assert_eq!(world.done(), ["Folded(2)", "2 slices go", "SizeTold"]);
+    assert_eq!(world.done(), ["Folded(2)", "2 slices go"]);
     assert_eq!(world.admitted(), (4, "4".to_owned()));
     assert_eq!(world.resize(), "True ScaleUp: 2 of 3 added replicas admitted, waiting for 1 cpu in flavor spot");
     world.admit_slices(1).settle();
@@ -194,21 +194,23 @@ fn next(parent: &Workload, slices: &[Arc<Workload>], wanted: &[(&str, i32)], siz
         .map(|(name, count)| PodSet { name: (*name).to_owned(), count: *count, ..PodSet::default() })
         .collect();
     let now = jiff::Timestamp::from_second(1_700_000_000).unwrap();
-    Elastic { parent, slices, wanted: &wanted, replica_size: &|_| size, pods_now: 0, now }.next()
+    Elastic { parent, variant: None, slices, wanted: &wanted, replica_size: &|_| size, pods_now: 0, now }.next()
 }
 
 #[test]
 fn a_replica_of_several_pods_is_one_slice() {
-    let Some(Resize::Create(slices)) = next(&parent(&[("g", 4)]), &[], &[("g", 12)], 4) else { panic!("no slices") };
-    assert_eq!(slices.iter().map(|slice| slice.spec.pod_sets[0].count).collect::<Vec<_>>(), [4, 4]);
-    let slices: Vec<_> = slices.into_iter().map(Arc::new).collect();
-    let Some(Resize::Delete(gone)) = next(&parent(&[("g", 4)]), &slices, &[("g", 8)], 4) else { panic!("none goes") };
-    assert_eq!(gone, [slices[1].clone()]);
-    let Some(Resize::Status(status, What::Told)) = next(&parent(&[("g", 4)]), &slices, &[("g", 12)], 4) else {
-        panic!("nothing is told")
-    };
+    let mut parent = parent(&[("g", 4)]);
+    let Some(Resize::Status(status, What::Told)) = next(&parent, &[], &[("g", 12)], 4) else { panic!("not told") };
     let told = conditions::find(&status.conditions, "ResizeRequested").map(|c| c.message.clone());
     assert_eq!(told.as_deref(), Some("0 of 2 added replicas admitted, waiting for 8 cpu in flavor spot"));
+    parent.status = *status;
+    let Some(Resize::Create(slices)) = next(&parent, &[], &[("g", 12)], 4) else { panic!("no slices") };
+    assert_eq!(slices.iter().map(|slice| slice.spec.pod_sets[0].count).collect::<Vec<_>>(), [4, 4]);
+    let slices: Vec<_> = slices.into_iter().map(Arc::new).collect();
+    let Some(Resize::Delete(gone, Gone::Withdrawn)) = next(&parent, &slices, &[("g", 8)], 4) else {
+        panic!("none goes")
+    };
+    assert_eq!(gone, [slices[1].clone()]);
 }
 
 #[test]

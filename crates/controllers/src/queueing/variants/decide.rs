@@ -23,6 +23,7 @@ use usher_api::kueue::workload::{Role, WorkloadSpec};
 use usher_api::kueue::workload_status::{ConcurrentAdmissionStatus, WorkloadStatus};
 
 use super::make;
+use super::size::is_resized;
 use crate::queueing::scheduler::write::Told;
 use crate::queueing::transition::Transition;
 
@@ -243,7 +244,7 @@ impl<'a> Family<'a> {
     }
 
     /// The one that the Parent runs on, if any.
-    fn admitted(&self) -> Option<&Member<'a>> {
+    pub(super) fn admitted(&self) -> Option<&Member<'a>> {
         self.members.iter().find(|member| member.is_admitted())
     }
 
@@ -444,15 +445,15 @@ impl<'a> Family<'a> {
         self.members.iter().find_map(|member| {
             let (_, variant) = member.said?;
             let object = member.object;
-            let to = WorkloadSpec { active: object.spec.active, ..make::spec(self.parent, variant) };
+            let to = WorkloadSpec { active: object.spec.active, ..self.asked(variant) };
             if to == object.spec {
                 return None;
             }
             let holds = object.is(WorkloadCondition::QuotaReserved);
-            let same_request =
-                (&to.pod_sets, &to.queue_name, &to.priority_class_ref, to.maximum_execution_time_seconds)
+            let same_pods = to.pod_sets == object.spec.pod_sets || (member.is_admitted() && is_resized(object, &to));
+            let same_request = same_pods
+                && (&to.queue_name, &to.priority_class_ref, to.maximum_execution_time_seconds)
                     == (
-                        &object.spec.pod_sets,
                         &object.spec.queue_name,
                         &object.spec.priority_class_ref,
                         object.spec.maximum_execution_time_seconds,

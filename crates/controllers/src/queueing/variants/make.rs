@@ -14,7 +14,6 @@ use usher_api::kueue::{API_VERSION, Workload, names};
 /// that comes later does not touch what runs.
 pub fn has_variants(workload: &Workload) -> bool {
     workload.role() == Role::Regular
-        && !workload.is_elastic()
         && !workload.is(WorkloadCondition::QuotaReserved)
         && !workload.is(WorkloadCondition::Finished)
         && workload.metadata.deletion_timestamp.is_none()

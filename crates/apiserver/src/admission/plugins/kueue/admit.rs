@@ -56,7 +56,7 @@ pub fn admit(server: &Server, review: &Review<'_>, object: &mut Object) {
     }
     if is_ours(review) {
         rules::default(&review.resource().plural, object);
-    } else if is_job(review) && queued {
+    } else if is_job(review) && queued && !follows_its_owner(server, review.namespace, object) {
         rules::default_job(object, surroundings(server, review.namespace));
     }
 }
