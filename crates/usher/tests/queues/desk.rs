@@ -10,6 +10,7 @@ use usher_api::kueue::{AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor,
 use usher_apiserver::gates::Gates;
 use usher_controllers::queueing::Policy;
 
+use super::plant;
 use super::world::{World, until};
 
 pub struct Desk {
@@ -21,7 +22,20 @@ pub async fn desk() -> Desk {
 }
 
 pub async fn desk_with(policy: Policy) -> Desk {
-    let world = World::with(Gates::default(), Some(policy)).await;
+    desk_in(plant::world(&policy, false).await, policy).await
+}
+
+/// For stories that stop the controllers.
+pub async fn desk_alone() -> Desk {
+    let policy = Policy::default();
+    desk_in(plant::world(&policy, true).await, policy).await
+}
+
+async fn desk_in(elsewhere: Option<World>, policy: Policy) -> Desk {
+    let world = match elsewhere {
+        Some(world) => world,
+        None => World::with(Gates::default(), Some(policy)).await,
+    };
     let desk = Desk { world };
     desk.flavor("plain", json!({})).await;
     desk
