@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -44,7 +44,7 @@ pub struct World {
 /// Starts and stops controllers that are not the world's own.
 pub trait Switch {
     fn start(&self, through: &dyn Fn(Client) -> Client);
-    fn stop(&self) -> BoxFuture<'_, ()>;
+    fn stop(&self) -> LocalBoxFuture<'_, ()>;
 }
 
 impl World {

@@ -22,17 +22,7 @@ pub async fn desk() -> Desk {
 }
 
 pub async fn desk_with(policy: Policy) -> Desk {
-    desk_in(plant::world(&policy, false).await, policy).await
-}
-
-/// For stories that stop the controllers.
-pub async fn desk_alone() -> Desk {
-    let policy = Policy::default();
-    desk_in(plant::world(&policy, true).await, policy).await
-}
-
-async fn desk_in(elsewhere: Option<World>, policy: Policy) -> Desk {
-    let world = match elsewhere {
+    let world = match plant::world(&policy).await {
         Some(world) => world,
         None => World::with(Gates::default(), Some(policy)).await,
     };

@@ -1,12 +1,12 @@
 //! The cluster that stories run on in their second mode, and the controllers of `usher controller` on it: one set of them for all
-//! stories, in this process, on a runtime of their own. A story that needs them otherwise (another policy, stopped and
-//! started) has them for itself: the others wait.
+//! stories, in this process, on a runtime of their own. A story that needs another policy has them for itself; one that stops
+//! and starts them does so to all, and no other may notice.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use futures::future::BoxFuture;
+use futures::future::LocalBoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
@@ -15,7 +15,7 @@ use kube::{Api, Client, Config};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::runtime::Runtime;
-use tokio::sync::RwLock;
+use tokio::sync::{OwnedMutexGuard, RwLock};
 use usher_controllers::queueing::Policy;
 use usher_controllers::{Controllers, Handle, Options};
 use usher_env::Clock;
@@ -29,8 +29,9 @@ struct Plant {
     running: Mutex<Option<(Policy, Handle)>>,
     /// Stories that share the controllers read; one that has them for itself writes.
     floor: Arc<RwLock<()>>,
+    /// Held from stop to start.
+    stopped: Arc<tokio::sync::Mutex<()>>,
     installed: tokio::sync::OnceCell<()>,
-    turn: tokio::sync::Mutex<()>,
 }
 
 static PLANT: LazyLock<Option<Plant>> = LazyLock::new(|| {
@@ -43,17 +44,17 @@ static PLANT: LazyLock<Option<Plant>> = LazyLock::new(|| {
         runtime,
         running: Mutex::default(),
         floor: Arc::default(),
+        stopped: Arc::default(),
         installed: tokio::sync::OnceCell::new(),
-        turn: tokio::sync::Mutex::default(),
     })
 });
 static STORIES: AtomicU32 = AtomicU32::new(0);
 
-/// The world of a story on the cluster, if that is where stories run. `alone`: it stops the controllers.
-pub async fn world(policy: &Policy, alone: bool) -> Option<World> {
+/// The world of a story on the cluster, if that is where stories run.
+pub async fn world(policy: &Policy) -> Option<World> {
     let plant = PLANT.as_ref()?;
     let_time_run();
-    let alone = alone || *policy != Policy::default();
+    let alone = *policy != Policy::default();
     let floor = plant.floor.clone();
     let place: Box<dyn Send> =
         if alone { Box::new(floor.write_owned().await) } else { Box::new(floor.read_owned().await) };
@@ -67,7 +68,7 @@ pub async fn world(policy: &Policy, alone: bool) -> Option<World> {
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.expect("a namespace");
     let accounts = Api::<ServiceAccount>::namespaced(client.clone(), &namespace);
     until("pods can be made", async || accounts.get_opt("default").await.expect("accounts")).await;
-    let switch = Shared { policy: policy.clone(), alone, _place: place };
+    let switch = Shared { policy: policy.clone(), stopped: Mutex::default(), _place: place };
     Some(World::elsewhere(corner::client_of(client, &prefix), Clock::wall(), Box::new(switch)))
 }
 
@@ -91,7 +92,7 @@ impl Plant {
 
     /// Has the controllers run with this policy.
     async fn set(&'static self, policy: &Policy) {
-        let _turn = self.turn.lock().await;
+        let _turn = self.stopped.lock().await;
         if self.running.lock().as_ref().is_some_and(|(running, _)| running == policy) {
             return;
         }
@@ -123,19 +124,23 @@ impl Plant {
 
 struct Shared {
     policy: Policy,
-    alone: bool,
+    stopped: Mutex<Option<OwnedMutexGuard<()>>>,
     _place: Box<dyn Send>,
 }
 
 impl Switch for Shared {
     fn start(&self, through: &dyn Fn(Client) -> Client) {
-        assert!(self.alone, "only a story that is alone with the controllers may start them");
         PLANT.as_ref().expect("a plant").start(&self.policy, through);
+        self.stopped.lock().take();
     }
 
-    fn stop(&self) -> BoxFuture<'_, ()> {
-        assert!(self.alone, "only a story that is alone with the controllers may stop them");
-        Box::pin(PLANT.as_ref().expect("a plant").stop())
+    fn stop(&self) -> LocalBoxFuture<'_, ()> {
+        let plant = PLANT.as_ref().expect("a plant");
+        Box::pin(async {
+            let turn = plant.stopped.clone().lock_owned().await;
+            *self.stopped.lock() = Some(turn);
+            plant.stop().await;
+        })
     }
 }
 

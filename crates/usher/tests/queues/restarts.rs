@@ -13,8 +13,8 @@ use super::world::either;
 #[tokio::test(start_paused = true)]
 async fn controllers_stopped_at_any_moment_finish_what_they_began() {
     // Each round stops them a little later into the same story, so that every write is the last one once.
-    for moment in 0..either(40, 4) {
-        let mut desk = desk_alone().await;
+    for moment in 0..either(40, 3) {
+        let mut desk = desk().await;
         desk.queue("q", "2", json!({})).await;
         for name in ["a", "b", "c"] {
             desk.submit(Queued { name, runs: Some("3"), ..Default::default() }).await;
@@ -38,7 +38,7 @@ async fn controllers_stopped_at_any_moment_finish_what_they_began() {
 
 #[tokio::test(start_paused = true)]
 async fn quota_in_use_is_known_after_a_restart() {
-    let mut desk = desk_alone().await;
+    let mut desk = desk().await;
     desk.queue("q", "2", json!({})).await;
     desk.submit(Queued { name: "a", cpu: "2", runs: Some("100"), ..Default::default() }).await;
     desk.until_runs("a").await;
@@ -52,7 +52,7 @@ async fn quota_in_use_is_known_after_a_restart() {
 
 #[tokio::test(start_paused = true)]
 async fn a_preemption_under_way_goes_on_after_a_restart() {
-    let mut desk = desk_alone().await;
+    let mut desk = desk().await;
     desk.queue("a", "2", json!({"preemption": {"withinClusterQueue": "LowerPriority"}})).await;
     desk.class("high", 9).await;
     let mut slow = desk.job(&Queued { name: "slow", queue: "a", cpu: "2", ..Default::default() });
@@ -87,7 +87,7 @@ fn silent_about_workloads(client: Client) -> Client {
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_that_hears_of_workloads_last_stops_nobody_and_starts_nobody() {
-    let mut desk = desk_alone().await;
+    let mut desk = desk().await;
     desk.queue("q", "2", json!({})).await;
     desk.submit(Queued { name: "a", cpu: "2", ..Default::default() }).await;
     desk.until_runs("a").await;
