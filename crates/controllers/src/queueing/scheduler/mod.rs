@@ -1,10 +1,11 @@
 //! The scheduler's loop: what changes is told to the pure scheduler, what it decides is written.
 //!
-//! [`book`] keeps the two in step, [`lower`] translates, [`write`] says what a decision means for an object, [`run`] does it.
+//! [`book`] keeps the two in step, [`lower`] translates, [`write`] says what a decision means for an object, [`run`] and [`put`] do it.
 
 pub mod book;
 mod families;
 pub mod lower;
+mod put;
 pub mod requests;
 pub mod run;
 pub mod write;
