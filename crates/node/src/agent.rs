@@ -17,7 +17,7 @@ use usher_env::Clock;
 use crate::cgroup;
 use crate::decide::Host;
 use crate::events::Recorder;
-use crate::follow::{Change, follow};
+use crate::follow::{Change, Which, follow};
 use crate::launch::{Kit, Mounting};
 use crate::machine::{Machine, node_name};
 use crate::record::{State, User};
@@ -146,7 +146,8 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
     for (source, path) in [(Source::ConfigMap, "/api/v1/configmaps"), (Source::Secret, "/api/v1/secrets")] {
         let (client, say, stop) = (client.clone(), say.clone(), stop.clone());
         tokio::spawn(async move {
-            let follow = follow(client, path, None, |change: Change<Named>| drop(say.send((source, change))));
+            let follow =
+                follow(client, path, Which::default(), |change: Change<Named>| drop(say.send((source, change))));
             stop.run_until_cancelled(follow).await;
         });
     }
@@ -154,7 +155,8 @@ async fn run_pods(kit: Arc<Kit>, client: Client, name: String, stop: Cancellatio
     let following = tokio::spawn({
         let stop = stop.clone();
         async move {
-            let follow = follow(client, "/api/v1/pods", Some(&fields), |change| drop(tell.send(change)));
+            let ours = Which { fields: Some(&fields), ..Which::default() };
+            let follow = follow(client, "/api/v1/pods", ours, |change| drop(tell.send(change)));
             stop.run_until_cancelled(follow).await;
         }
     });

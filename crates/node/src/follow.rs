@@ -50,20 +50,27 @@ struct Seen<'a> {
     resource_version: Cow<'a, str>,
 }
 
+/// Which objects of the collection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Which<'a> {
+    pub fields: Option<&'a str>,
+    pub labels: Option<&'a str>,
+}
+
 /// Follows the collection at `path` (`/api/v1/pods`) for ever.
 pub async fn follow<T: DeserializeOwned>(
     client: Client,
     path: &str,
-    fields: Option<&str>,
+    which: Which<'_>,
     mut tell: impl FnMut(Change<T>),
 ) {
     let mut wait = RETRY_FIRST;
     loop {
-        match list(&client, path, fields).await {
+        match list(&client, path, which).await {
             Ok((items, mut version)) => {
                 wait = RETRY_FIRST;
                 tell(Change::Listed(items));
-                while watch(&client, path, fields, &mut version, &mut tell).await {}
+                while watch(&client, path, which, &mut version, &mut tell).await {}
             }
             Err(error) => {
                 tracing::debug!(path, %error, "list failed");
@@ -77,9 +84,10 @@ pub async fn follow<T: DeserializeOwned>(
 async fn list<T: DeserializeOwned>(
     client: &Client,
     path: &str,
-    fields: Option<&str>,
+    which: Which<'_>,
 ) -> Result<(Vec<T>, String), kube::Error> {
-    let mut params = ListParams { field_selector: fields.map(str::to_owned), ..ListParams::default() }.limit(PAGE);
+    let (field_selector, label_selector) = (which.fields.map(str::to_owned), which.labels.map(str::to_owned));
+    let mut params = ListParams { field_selector, label_selector, ..ListParams::default() }.limit(PAGE);
     let mut all = Vec::new();
     loop {
         let request = Request::new(path).list(&params).map_err(kube::Error::BuildRequest)?;
@@ -97,12 +105,12 @@ async fn list<T: DeserializeOwned>(
 async fn watch<T: DeserializeOwned>(
     client: &Client,
     path: &str,
-    fields: Option<&str>,
+    which: Which<'_>,
     version: &mut String,
     tell: &mut impl FnMut(Change<T>),
 ) -> bool {
     let (started, before) = (Instant::now(), version.clone());
-    let end = lines(client, path, fields, version, tell).await;
+    let end = lines(client, path, which, version, tell).await;
     let refused = *version == before && started.elapsed() < SHORT;
     match end {
         Ok(()) if !refused => true,
@@ -120,12 +128,13 @@ async fn watch<T: DeserializeOwned>(
 async fn lines<T: DeserializeOwned>(
     client: &Client,
     path: &str,
-    fields: Option<&str>,
+    which: Which<'_>,
     version: &mut String,
     tell: &mut impl FnMut(Change<T>),
 ) -> Result<(), kube::Error> {
     // Zero leaves the length of the watch to the server.
-    let params = WatchParams { timeout: Some(0), field_selector: fields.map(str::to_owned), ..WatchParams::default() };
+    let (field_selector, label_selector) = (which.fields.map(str::to_owned), which.labels.map(str::to_owned));
+    let params = WatchParams { timeout: Some(0), field_selector, label_selector, ..WatchParams::default() };
     let mut request = Request::new(path).watch(&params, version).map_err(kube::Error::BuildRequest)?;
     // kube-apiserver 1.37 compresses each event by itself, which kube's client does not undo.
     request.headers_mut().insert(http::header::ACCEPT_ENCODING, http::HeaderValue::from_static("identity"));

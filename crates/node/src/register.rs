@@ -15,7 +15,7 @@ use crate::events::Recorder;
 use crate::machine::Machine;
 
 const LEASE_SECS: i32 = 40;
-const RENEW: Duration = Duration::from_secs(10);
+pub const RENEW: Duration = Duration::from_secs(10);
 /// Kubelet's `nodeStatusReportFrequency`.
 const REPORT: Duration = Duration::from_secs(300);
 const RETRY: Duration = Duration::from_millis(500);
@@ -45,7 +45,7 @@ impl Registration {
         self.recorder.normal(about, "Starting", "Starting kubelet.");
         let mut reported = tokio::time::Instant::now();
         loop {
-            if let Err(error) = self.renew().await {
+            if let Err(error) = renew(&self.client, &self.name, self.clock.now()).await {
                 tracing::debug!(node = self.name, %error, "the lease could not be renewed");
             }
             if self.clock.is_virtual() {
@@ -106,19 +106,19 @@ impl Registration {
         api.patch_status(&self.name, &patch_params(), &Patch::Strategic(patch)).await?;
         Ok(())
     }
+}
 
-    async fn renew(&self) -> Result<(), kube::Error> {
-        let api: Api<Lease> = Api::namespaced(self.client.clone(), NAMESPACE);
-        let now = self.clock.now();
-        let patch = serde_json::json!({"spec": {"renewTime": MicroTime(micros(now)), "holderIdentity": self.name}});
-        match api.patch(&self.name, &patch_params(), &Patch::Merge(patch)).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(error)) if error.code == 404 => {
-                let node = Api::<Node>::all(self.client.clone()).get(&self.name).await?;
-                api.create(&PostParams::default(), &lease(&self.name, node.metadata.uid, now)).await.map(drop)
-            }
-            Err(error) => Err(error),
+/// Renews the Lease of a node, or makes it.
+pub async fn renew(client: &Client, node: &str, now: Timestamp) -> Result<(), kube::Error> {
+    let api: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let patch = serde_json::json!({"spec": {"renewTime": MicroTime(micros(now)), "holderIdentity": node}});
+    match api.patch(node, &patch_params(), &Patch::Merge(patch)).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(error)) if error.code == 404 => {
+            let owner = Api::<Node>::all(client.clone()).get(node).await?;
+            api.create(&PostParams::default(), &lease(node, owner.metadata.uid, now)).await.map(drop)
         }
+        Err(error) => Err(error),
     }
 }
 

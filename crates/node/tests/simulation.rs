@@ -137,6 +137,26 @@ async fn a_deleted_pod_goes_at_once_and_one_that_is_held_shows_its_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_pod_may_take_its_time_to_stop() {
+    let (client, simulation) = world("- {}").await;
+    let slow = json!({"usher.dev/sim-duration": "1h", "usher.dev/sim-stop-duration": "20s"});
+    for (grace, secs) in [(30, 20), (5, 5)] {
+        let api = create(&client, "p", slow.clone(), json!({"terminationGracePeriodSeconds": grace})).await;
+        until(&api, "p", "running", |p| phase(p) == "Running").await;
+        let begun = Instant::now();
+        api.delete("p", &DeleteParams::default()).await.expect("deleted");
+        while api.get_opt("p").await.expect("an answer").is_some() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(begun.elapsed() < Duration::from_secs(60), "it is still there");
+        }
+        // Times on the wire are whole seconds.
+        let took = begun.elapsed().as_secs_f64();
+        assert!((f64::from(secs) - 1.0..f64::from(secs) + 1.0).contains(&took), "{took} s");
+    }
+    simulation.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_failing_pod_that_restarts_backs_off_like_a_real_one() {
     let (client, simulation) = world("- {}").await;
     let annotations = json!({"usher.dev/sim-duration": "1s", "usher.dev/sim-exit-code": "1"});

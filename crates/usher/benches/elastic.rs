@@ -19,7 +19,7 @@ use usher_api::ray::RayCluster;
 
 /// As in the binary.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 const FROM: i32 = 10;
 

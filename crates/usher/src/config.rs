@@ -217,7 +217,7 @@ fn read_file(path: &Path) -> Result<UpFlags, ConfigError> {
     })
 }
 
-fn read_sim_nodes(path: &Path) -> Result<Vec<sim::Group>, ConfigError> {
+pub fn read_sim_nodes(path: &Path) -> Result<Vec<sim::Group>, ConfigError> {
     let bad = |why: String| ConfigError::SimNodes { path: path.to_owned(), why };
     let text = std::fs::read_to_string(path).map_err(|e| bad(e.to_string()))?;
     sim::parse(&text).map_err(bad)

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use clap::Args;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, Config};
 use usher_controllers::{Controllers, Options};
 use usher_env::Clock;
 
+use crate::cluster;
 use crate::process::{Signals, init_logs};
 
 #[derive(Args, Clone, Debug)]
@@ -60,7 +60,9 @@ pub fn run(flags: ControllerFlags) -> Result<(), ControllerError> {
 async fn serve(flags: ControllerFlags) -> Result<(), ControllerError> {
     let policy = flags.queueing_config.as_deref().map(crate::queueing_config::read).transpose()?.unwrap_or_default();
     let mut signals = Signals::listen().map_err(ControllerError::Runtime)?;
-    let config = find_config(&flags).await?;
+    let config = cluster::config(flags.kubeconfig.as_deref(), flags.context.as_deref())
+        .await
+        .map_err(ControllerError::Config)?;
     let server = config.cluster_url.to_string();
     let unreachable =
         |error: kube::Error| ControllerError::Unreachable { server: server.clone(), why: error.to_string() };
@@ -79,22 +81,6 @@ async fn serve(flags: ControllerFlags) -> Result<(), ControllerError> {
     tracing::info!("stopping");
     controllers.stop().await;
     Ok(())
-}
-
-async fn find_config(flags: &ControllerFlags) -> Result<Config, ControllerError> {
-    let problem = |error: &dyn std::fmt::Display| ControllerError::Config(error.to_string());
-    let options = KubeConfigOptions { context: flags.context.clone(), ..KubeConfigOptions::default() };
-    let mut config = match &flags.kubeconfig {
-        Some(path) => {
-            let read = Kubeconfig::read_from(path).map_err(|e| problem(&e))?;
-            Config::from_custom_kubeconfig(read, &options).await.map_err(|e| problem(&e))?
-        }
-        None if flags.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|e| problem(&e))?,
-        None => Config::infer().await.map_err(|e| problem(&e))?,
-    };
-    // Watches are quiet for as long as nothing happens.
-    config.read_timeout = None;
-    Ok(config)
 }
 
 async fn install(client: &Client) -> Result<(), ControllerError> {

@@ -3,12 +3,14 @@
 //! What it prints: data on stdout, everything else on stderr. Exit codes: 0 done, 1 failed while running, 2 could not start
 //! (bad flags, a port or data directory that cannot be used); then one sentence says what to do and nothing was changed.
 
+mod cluster;
 mod config;
 mod controller;
 mod node;
 mod process;
 mod queueing_config;
 mod selection;
+mod simulate;
 mod up;
 
 use std::process::ExitCode;
@@ -32,6 +34,8 @@ enum Command {
     Up(Box<config::UpFlags>),
     /// Run the controllers of queues against a cluster that is already there
     Controller(controller::ControllerFlags),
+    /// Play nodes, and the pods on them, for a cluster that is already there
+    Node(simulate::SimulateFlags),
 }
 
 fn main() -> ExitCode {
@@ -55,6 +59,7 @@ fn main() -> ExitCode {
             .and_then(up::run)
             .map_err(|error| (error.to_string(), error.is_before_start())),
         Command::Controller(flags) => controller::run(flags).map_err(|error| (error.to_string(), true)),
+        Command::Node(flags) => simulate::run(flags).map_err(|error| (error.to_string(), true)),
     };
     match failed {
         Ok(()) => ExitCode::SUCCESS,

@@ -29,7 +29,7 @@ use super::merge_patch;
 use super::policy::Policy;
 use crate::runtime::objects::{is_already_exists, is_conflict, is_invalid, is_not_found};
 use crate::runtime::{
-    GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
+    Awaited, GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
 };
 
 const WORKERS: usize = 8;
@@ -122,13 +122,20 @@ pub(super) fn start<J: JobKind>(
             || ["workloads", "resourceflavors", "workloadpriorityclasses"].iter().any(|p| resource.id == kueue(p))
             || resource.id.is("scheduling.k8s.io", "priorityclasses")
     });
-    let worker = jobs.clone();
-    queue.run(WORKERS, tasks, move |key| {
-        let jobs = worker.clone();
-        async move { jobs.sync(&key).await }
-    });
+    let kinds = ["workloads", "resourceflavors", "workloadpriorityclasses"].map(kueue);
+    let pod_classes = GroupResource::new("scheduling.k8s.io", "priorityclasses");
+    let mut awaited = Awaited::new(kinds.into_iter().chain([J::resource(), pod_classes]));
+    let tasks_of_queue = tasks.clone();
     tasks.spawn(async move {
         while let Some(signal) = signals.recv().await {
+            if awaited.ends_with(&signal) {
+                // Not before everything is listed: a job that runs, and whose Workload is not there yet, would be stopped.
+                let worker = jobs.clone();
+                queue.run(WORKERS, &tasks_of_queue, move |key| {
+                    let jobs = worker.clone();
+                    async move { jobs.sync(&key).await }
+                });
+            }
             for key in jobs.concerned(&signal) {
                 queue.add(key);
             }

@@ -23,7 +23,7 @@ use super::apply::{controller_uid, kueue};
 use super::kind::JobKind;
 use crate::runtime::objects::{is_conflict, is_invalid, is_not_found};
 use crate::runtime::{
-    GroupResource, Index, Key, Outcome, OwnerRef, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue,
+    Awaited, GroupResource, Index, Key, Outcome, OwnerRef, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue,
 };
 
 const WORKERS: usize = 4;
@@ -110,13 +110,18 @@ pub(super) fn start<J: JobKind>(client: &Client, watches: &Watches, tasks: &Task
     let mut signals = watches.subscribe(|resource| {
         resource.id.is("", "pods") || resource.id == J::resource() || resource.id == kueue("workloads")
     });
-    let worker = ungater.clone();
-    queue.run(WORKERS, tasks, move |key| {
-        let ungater = worker.clone();
-        async move { ungater.sync(&key).await }
-    });
+    let mut awaited = Awaited::new([GroupResource::new("", "pods"), J::resource(), kueue("workloads")]);
+    let tasks_of_queue = tasks.clone();
     tasks.spawn(async move {
         while let Some(signal) = signals.recv().await {
+            if awaited.ends_with(&signal) {
+                // Not before everything is listed: pods that are not there yet may have been let go.
+                let worker = ungater.clone();
+                queue.run(WORKERS, &tasks_of_queue, move |key| {
+                    let ungater = worker.clone();
+                    async move { ungater.sync(&key).await }
+                });
+            }
             if let Some(key) = ungater.concerned(&signal) {
                 queue.add(key);
             }

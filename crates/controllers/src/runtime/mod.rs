@@ -21,4 +21,4 @@ pub use objects::Objects;
 pub use queue::{Outcome, WorkQueue};
 pub use store::{Index, Store};
 pub use tasks::Tasks;
-pub use watches::{Signal, Signals, Watches};
+pub use watches::{Awaited, Signal, Signals, Watches};

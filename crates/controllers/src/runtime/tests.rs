@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::{GroupResource, Key, Signal, Signals, Tasks, Watches};
+use super::{Awaited, GroupResource, Key, Signal, Signals, Tasks, Watches};
 
 type Answer = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -237,6 +237,29 @@ async fn one_kind_that_cannot_be_listed_does_not_hold_up_the_others() {
     fake.0.lock().refuse_lists_of.clear();
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(told(&mut signals).await, ["secrets synced"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_awaits_a_kind_waits_until_it_was_really_listed() {
+    let fake = Fake::default();
+    fake.serve("", "pods").serve("", "secrets").put(PODS, "a");
+    fake.0.lock().refuse_lists_of.insert("/api/v1/secrets".into());
+    let (_watches, mut signals, _tasks) = start(&fake);
+    let mut awaited = Awaited::new([GroupResource::new("", "secrets"), GroupResource::new("", "pods")]);
+    let mut ends = async || {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let mut ends = 0;
+        while let Ok(signal) = signals.try_recv() {
+            ends += usize::from(awaited.ends_with(&signal));
+        }
+        (ends, awaited.is_over())
+    };
+    assert_eq!(ends().await, (0, false), "settled, but for the secrets");
+    fake.0.lock().refuse_lists_of.clear();
+    assert_eq!(ends().await, (1, true));
+    fake.put(PODS, "b");
+    fake.forget_history(PODS);
+    assert_eq!(ends().await, (0, true), "once and for all");
 }
 
 #[tokio::test(start_paused = true)]

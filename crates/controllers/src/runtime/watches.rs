@@ -41,6 +41,37 @@ pub enum Signal {
 }
 
 pub type Signals = mpsc::UnboundedReceiver<Signal>;
+
+/// Kinds of which everything has to be known before anything is decided: what is only not listed yet is not gone.
+///
+/// [`Signal::Settled`] alone is not enough: it comes as well when a list was refused, for the sake of those who can do without.
+pub struct Awaited {
+    kinds: Vec<GroupResource>,
+    settled: bool,
+}
+
+impl Awaited {
+    pub fn new(kinds: impl IntoIterator<Item = GroupResource>) -> Awaited {
+        Awaited { kinds: kinds.into_iter().collect(), settled: false }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.settled && self.kinds.is_empty()
+    }
+
+    /// Whether the wait ends with this signal; that is so once.
+    pub fn ends_with(&mut self, signal: &Signal) -> bool {
+        if self.is_over() {
+            return false;
+        }
+        match signal {
+            Signal::Settled => self.settled = true,
+            Signal::Synced(resource) => self.kinds.retain(|kind| *kind != resource.id),
+            _ => {}
+        }
+        self.is_over()
+    }
+}
 type Wants = Box<dyn Fn(&Resource) -> bool + Send + Sync>;
 
 /// Clones are handles on the same watches.

@@ -2,52 +2,71 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodStatus};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use k8s_openapi::api::core::v1::{Container, Pod, PodStatus};
+use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::Request;
-use kube::{Api, Client};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use usher_env::Clock;
 
 use super::config::Group;
+use super::nodes;
+use super::part::{self, Part};
 use crate::decide::{self, Host};
-use crate::follow::{Change, follow};
+use crate::follow::{Change, Which, follow};
 use crate::model::{BackOff, Containers, Ended, Health, Run, Seen, is_sidecar};
-use crate::register::tolerable;
 use crate::write;
 
-pub const DURATION: &str = "usher.dev/sim-duration";
-pub const EXIT_CODE: &str = "usher.dev/sim-exit-code";
-const DEFAULT_DURATION: SignedDuration = SignedDuration::from_secs(1);
 /// Calls to the API at a time: enough to keep its disk busy, few enough to leave room for others.
-const CALLS: usize = 16;
-const RETRY: std::time::Duration = std::time::Duration::from_millis(20);
+pub(super) const CALLS: usize = 16;
+pub(super) const RETRY: Duration = Duration::from_millis(20);
+/// The pause between tries grows to this: a server that is away or sheds load is not helped by fifty calls a second.
+const RETRY_CAP: Duration = Duration::from_secs(1);
+/// A conflict is tried again so often. The server itself has then tried several times, unless the pod is another one.
+const CONFLICTS: u32 = 5;
 const TERMINATED: i32 = 143;
 
 /// Running simulated nodes; dropping it stops them.
 #[must_use]
 pub struct Simulation {
     names: Arc<HashSet<String>>,
+    registered: CancellationToken,
     stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
 impl Simulation {
-    /// Registers the nodes and runs the pods that are bound to them, on the current tokio runtime.
+    /// Registers the nodes and runs the pods that are bound to them, on the current tokio runtime. The nodes promise no
+    /// heartbeats and send none.
     pub fn start(client: Client, clock: Clock, groups: Vec<Group>) -> Simulation {
+        Simulation::begin(client, clock, groups, false)
+    }
+
+    /// The same with Leases that are renewed as kubelet renews its own, for a cluster that watches over its nodes.
+    pub fn with_heartbeats(client: Client, clock: Clock, groups: Vec<Group>) -> Simulation {
+        Simulation::begin(client, clock, groups, true)
+    }
+
+    fn begin(client: Client, clock: Clock, groups: Vec<Group>, heartbeats: bool) -> Simulation {
         let names: Arc<HashSet<String>> = Arc::new(groups.iter().flat_map(Group::names).collect());
-        let stop = CancellationToken::new();
+        let (stop, registered) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         tasks.spawn({
-            let (client, clock, stop) = (client.clone(), clock.clone(), stop.clone());
+            let (client, clock, stop, registered) = (client.clone(), clock.clone(), stop.clone(), registered.clone());
+            let keep = async move {
+                nodes::register(&client, &clock, &groups).await;
+                registered.cancel();
+                if heartbeats {
+                    nodes::keep_alive(client, clock, groups).await;
+                }
+            };
             async move {
-                stop.run_until_cancelled(register(client, clock, groups)).await;
+                stop.run_until_cancelled(keep).await;
             }
         });
         tasks.spawn({
@@ -56,12 +75,17 @@ impl Simulation {
                 stop.run_until_cancelled(run(client, clock, names)).await;
             }
         });
-        Simulation { names, stop, tasks }
+        Simulation { names, registered, stop, tasks }
     }
 
     /// The names of the simulated nodes.
     pub fn names(&self) -> Arc<HashSet<String>> {
         self.names.clone()
+    }
+
+    /// Until every node is registered and ready.
+    pub async fn registered(&self) {
+        self.registered.cancelled().await;
     }
 
     pub async fn stop(mut self) {
@@ -76,68 +100,12 @@ impl Drop for Simulation {
     }
 }
 
-/// Removes simulated nodes that are no longer simulated: nobody would run what is bound to them. `names` are those that are.
-pub async fn forget_others(client: Client, names: &HashSet<String>) -> Result<usize, kube::Error> {
-    let api: Api<Node> = Api::all(client);
-    let there = api.list_metadata(&ListParams::default().labels("usher.dev/simulated=true")).await?;
-    let gone: Vec<String> =
-        there.items.into_iter().filter_map(|n| n.metadata.name).filter(|n| !names.contains(n)).collect();
-    let params = DeleteParams::default();
-    let deletions: Vec<_> = gone.iter().map(|name| api.delete(name, &params)).collect();
-    stream::iter(deletions).buffer_unordered(CALLS).for_each(|_| async {}).await;
-    Ok(gone.len())
-}
-
-async fn register(client: Client, clock: Clock, groups: Vec<Group>) {
-    let api: Api<Node> = Api::all(client);
-    let nodes = groups.iter().flat_map(|group| group.names().map(move |name| (group, name)));
-    let made = stream::iter(nodes).for_each_concurrent(CALLS, |(group, name)| {
-        let (api, clock) = (api.clone(), clock.clone());
-        async move {
-            while let Err(error) = register_one(&api, group, &name, clock.now()).await {
-                tracing::debug!(node = name, %error, "a simulated node could not be registered");
-                tokio::time::sleep(RETRY).await;
-            }
-        }
-    });
-    made.await;
-    tracing::info!(nodes = groups.iter().map(|g| g.count).sum::<u32>(), "simulated nodes are ready");
-}
-
-async fn register_one(api: &Api<Node>, group: &Group, name: &str, now: Timestamp) -> Result<(), kube::Error> {
-    let node = group.node(name, now);
-    let params = PatchParams { field_manager: Some("kubelet".to_owned()), ..PatchParams::default() };
-    let there = match api.create(&PostParams::default(), &node).await {
-        Ok(created) => created,
-        Err(kube::Error::Api(error)) if error.code == 409 => {
-            let labels = serde_json::json!({"metadata": {"labels": node.metadata.labels}});
-            api.patch(name, &params, &Patch::Merge(labels)).await?
-        }
-        Err(error) => return Err(error),
-    };
-    let status = there.status.unwrap_or_default();
-    let wanted = node.status.unwrap_or_default();
-    if status.capacity != wanted.capacity || status.conditions.is_none_or(|c| c.is_empty()) {
-        let status = serde_json::json!({"status": wanted});
-        api.patch_status(name, &params, &Patch::Merge(status)).await?;
-    }
-    // A new node is tainted until its first status has been seen, which is now.
-    let taints = there.spec.and_then(|s| s.taints).unwrap_or_default();
-    let kept = tolerable(&taints);
-    let missing = group.taints().into_iter().filter(|t| !kept.iter().any(|k| k.key == t.key && k.effect == t.effect));
-    let wanted: Vec<_> = kept.iter().cloned().chain(missing).collect();
-    if wanted != taints {
-        let taints = if wanted.is_empty() { serde_json::Value::Null } else { serde_json::json!(wanted) };
-        api.patch(name, &params, &Patch::Merge(serde_json::json!({"spec": {"taints": taints}}))).await?;
-    }
-    Ok(())
-}
-
 async fn run(client: Client, clock: Clock, names: Arc<HashSet<String>>) {
     let (tell, mut changes) = mpsc::unbounded_channel::<Change<Pod>>();
     let following = {
         let client = client.clone();
-        async move { follow(client, "/api/v1/pods", Some("spec.nodeName!="), |change| drop(tell.send(change))).await }
+        let bound = Which { fields: Some("spec.nodeName!="), ..Which::default() };
+        async move { follow(client, "/api/v1/pods", bound, |change| drop(tell.send(change))).await }
     };
     let mut world = World {
         client,
@@ -319,14 +287,16 @@ impl Simulated {
         loop {
             self.end_due(now);
             let host = Host { ip: address(&self.pod), ..Host::default() };
-            let plan = decide::decide(&self.pod, &self.seen, &host, now);
-            if plan.start.is_empty() && plan.stop.is_empty() {
+            let mut plan = decide::decide(&self.pod, &self.seen, &host, now);
+            let stops_at = part::stops_at(&self.pod).filter(|at| *at > now);
+            if plan.start.is_empty() && (plan.stop.is_empty() || stops_at.is_some()) {
+                plan.wake_at = [plan.wake_at, stops_at].into_iter().flatten().min();
                 return plan;
             }
             for name in &plan.start {
                 self.start(name, now);
             }
-            for stop in &plan.stop {
+            for stop in plan.stop.iter().filter(|_| stops_at.is_none()) {
                 self.end(&stop.container, TERMINATED, now);
             }
         }
@@ -370,48 +340,13 @@ impl Simulated {
         let spec = self.pod.spec.as_ref();
         let inits = spec.into_iter().flat_map(|s| s.init_containers.iter().flatten()).filter(|c| !is_sidecar(c));
         let inits = inits.map(|c| (c, SignedDuration::ZERO, 0));
-        let (duration, code) = wanted(&self.pod);
+        let Part { duration, code } = part::of(&self.pod);
         let mains = spec.into_iter().flat_map(|s| &s.containers).map(move |c| (c, duration, code));
         inits.chain(mains).filter_map(|(container, duration, code): (&Container, _, _)| {
             let Some(Run::Running { since }) = self.seen.get(&container.name)?.run else { return None };
             Some((container.name.as_str(), since.checked_add(duration).ok()?, code))
         })
     }
-}
-
-/// How long a pod wants to run, and how to end.
-fn wanted(pod: &Pod) -> (SignedDuration, i32) {
-    let note = |name: &str| pod.metadata.annotations.as_ref().and_then(|a| a.get(name));
-    let duration = note(DURATION).and_then(|text| go_duration(text)).unwrap_or(DEFAULT_DURATION);
-    let code = note(EXIT_CODE).and_then(|text| text.trim().parse::<u8>().ok()).unwrap_or(0);
-    (duration, i32::from(code))
-}
-
-/// `1h2m3.5s`, as Go writes and reads it.
-fn go_duration(text: &str) -> Option<SignedDuration> {
-    let mut rest = text.trim();
-    if rest == "0" {
-        return Some(SignedDuration::ZERO);
-    }
-    let mut seconds = 0.0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let number: f64 = rest[..digits].parse().ok()?;
-        rest = &rest[digits..];
-        let unit = rest.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(rest.len());
-        seconds += number
-            * match &rest[..unit] {
-                "ns" => 1e-9,
-                "us" | "µs" => 1e-6,
-                "ms" => 1e-3,
-                "s" => 1.0,
-                "m" => 60.0,
-                "h" => 3600.0,
-                _ => return None,
-            };
-        rest = &rest[unit..];
-    }
-    if text.trim().is_empty() { None } else { SignedDuration::try_from_secs_f64(seconds).ok() }
 }
 
 /// An address of its own, made from the uid.
@@ -482,6 +417,7 @@ impl Call {
 
     /// Makes a call until it is answered; false when the pod is not what it was.
     async fn insist(&self, request: impl Fn() -> Result<http::Request<Vec<u8>>, kube::core::request::Error>) -> bool {
+        let (mut pause, mut conflicts) = (RETRY, 0);
         loop {
             let Ok(request) = request() else { return false };
             let answer = {
@@ -490,6 +426,10 @@ impl Call {
             };
             match answer {
                 Ok(_) => return true,
+                Err(kube::Error::Api(error)) if error.code == 409 && conflicts < CONFLICTS => {
+                    conflicts += 1;
+                    tokio::time::sleep(RETRY).await;
+                }
                 Err(kube::Error::Api(error)) if matches!(error.code, 404 | 409 | 422 | 400 | 403) => {
                     if error.code != 404 {
                         tracing::debug!(pod = ?self.pod.metadata.name, %error, "a simulated pod could not be written");
@@ -498,26 +438,10 @@ impl Call {
                 }
                 Err(error) => {
                     tracing::debug!(pod = ?self.pod.metadata.name, %error, "a call is tried again");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_CAP);
                 }
             }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_are_read_as_go_does() {
-        for (text, millis) in
-            [("1s", 1000), ("1m30s", 90_000), ("1.5s", 1500), ("250ms", 250), ("0", 0), ("1h", 3_600_000)]
-        {
-            assert_eq!(go_duration(text), Some(SignedDuration::from_millis(millis)), "{text}");
-        }
-        for text in ["", "5", "1x", "s", "-1s", "1s "] {
-            assert_eq!(go_duration(text).is_some(), text == "1s ", "{text:?}");
         }
     }
 }

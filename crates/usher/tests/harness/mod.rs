@@ -166,13 +166,21 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(controllers: &[&str]) -> Result<Cluster, String> {
+        match controllers {
+            [] => Cluster::up(&["--no-controllers"]),
+            some => Cluster::up(&["--controllers", &some.join(",")]),
+        }
+    }
+
+    /// With all that Kubernetes runs beside its API, the scheduler too.
+    pub fn start_whole() -> Result<Cluster, String> {
+        Cluster::up(&[])
+    }
+
+    fn up(flags: &[&str]) -> Result<Cluster, String> {
         let dir = temp_dir();
         let mut command = cluster_script();
-        command.arg("up").arg(dir.path()).stdin(Stdio::null());
-        match controllers {
-            [] => command.arg("--no-controllers"),
-            some => command.arg("--controllers").arg(some.join(",")),
-        };
+        command.arg("up").arg(dir.path()).args(flags).stdin(Stdio::null());
         let output = command.output().map_err(|error| format!("tools/cluster cannot be run: {error}"))?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         if output.status.code() == Some(3) {
@@ -181,6 +189,14 @@ impl Cluster {
         let ready = ready_line(String::from_utf8_lossy(&output.stdout).trim());
         let (_, kubeconfig) = ready.unwrap_or_else(|| panic!("tools/cluster up failed\n{stderr}"));
         Ok(Cluster { kubeconfig, dir })
+    }
+}
+
+impl Cluster {
+    /// Has one of its processes go and come back: `etcd`, `kube-apiserver`.
+    pub fn restart(&self, name: &str) {
+        let done = cluster_script().arg("restart").arg(self.dir.path()).arg(name).output().expect("run tools/cluster");
+        assert!(done.status.success(), "restart {name}: {}", String::from_utf8_lossy(&done.stderr));
     }
 }
 
@@ -197,6 +213,41 @@ impl Server for Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         let _ = cluster_script().arg("down").arg(self.dir.path()).output();
+    }
+}
+
+/// `usher` with a command that runs against a server and prints one ready line; killed on drop.
+pub struct Beside {
+    child: Child,
+    pub ready: String,
+}
+
+impl Beside {
+    pub fn start(arguments: &[&str], server: &dyn Server) -> Beside {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_usher"))
+            .args(arguments)
+            .arg("--kubeconfig")
+            .arg(server.kubeconfig())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("run usher");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let ready = first_line(stdout, Duration::from_secs(60)).unwrap_or_default();
+        let beside = Beside { child, ready };
+        assert!(beside.ready.starts_with("ready https://"), "usher {arguments:?} printed {:?}", beside.ready);
+        beside
+    }
+
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        self.kill();
     }
 }
 
@@ -375,6 +426,6 @@ fn signal_group(name: &str, leader: u32) {
         .status();
 }
 
-fn temp_dir() -> TempDir {
+pub fn temp_dir() -> TempDir {
     tempfile::Builder::new().prefix("usher-test-").tempdir().expect("create a temporary directory")
 }

@@ -1,9 +1,10 @@
-//! A server in this process on virtual time, the controllers, and a pretended node.
+//! A server in this process on virtual time, the controllers, and a pretended node; or a corner of a cluster elsewhere.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::time::Duration;
 
+use futures::future::LocalBoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{Event, Pod};
@@ -21,6 +22,14 @@ use usher_store::Store;
 
 use super::kubelet::Kubelet;
 
+/// Where this is set to a kubeconfig, stories are told on that cluster, in time that passes by itself.
+pub const CLUSTER: &str = "USHER_STORIES_ON";
+
+/// A duration that is a parameter: long where time costs nothing, short where it is real.
+pub fn either(virtually: u64, really: u64) -> u64 {
+    if std::env::var_os(CLUSTER).is_some() { really } else { virtually }
+}
+
 pub struct World {
     pub client: Client,
     pub clock: Clock,
@@ -30,7 +39,14 @@ pub struct World {
     controllers: Option<Handle>,
     /// What can be seen of the queues since the controllers were last started.
     pub outlook: queueing::Outlook,
-    _kubelet: Kubelet,
+    _kubelet: Option<Kubelet>,
+    elsewhere: Option<Box<dyn Switch>>,
+}
+
+/// Starts and stops controllers that are not the world's own.
+pub trait Switch {
+    fn start(&self, through: &dyn Fn(Client) -> Client);
+    fn stop(&self) -> LocalBoxFuture<'_, ()>;
 }
 
 impl World {
@@ -57,12 +73,29 @@ impl World {
     pub fn on(client: Client, clock: Clock, gates: Gates, queues: Option<queueing::Policy>) -> World {
         let kubelet = Kubelet::start(client.clone(), clock.clone());
         let outlook = queueing::Outlook::default();
-        let mut world = World { client, clock, gates, queues, controllers: None, outlook, _kubelet: kubelet };
+        let _kubelet = Some(kubelet);
+        let mut world =
+            World { client, clock, gates, queues, controllers: None, outlook, _kubelet, elsewhere: None };
         world.start_controllers();
         world
     }
 
+    /// Where controllers and nodes are already at work.
+    pub fn elsewhere(client: Client, clock: Clock, switch: Box<dyn Switch>) -> World {
+        let gates = Gates::default();
+        let outlook = queueing::Outlook::default();
+        World { client, clock, gates, queues: None, controllers: None, outlook, _kubelet: None, elsewhere: Some(switch) }
+    }
+
     pub fn start_controllers(&mut self) {
+        self.start_controllers_through(&|client| client);
+    }
+
+    /// With a client that does not do all that it is told.
+    pub fn start_controllers_through(&mut self, through: &dyn Fn(Client) -> Client) {
+        if let Some(switch) = &self.elsewhere {
+            return switch.start(through);
+        }
         let clear = self.gates.mutable_directives_when_suspended;
         let policy = Policy { clear_start_time_on_suspend: clear };
         self.outlook = queueing::Outlook::default();
@@ -77,7 +110,7 @@ impl World {
             queueing_outlook: self.outlook.clone(),
             ..Options::none()
         };
-        self.controllers = Some(Controllers::start(self.client.clone(), self.clock.clone(), options));
+        self.controllers = Some(Controllers::start(through(self.client.clone()), self.clock.clone(), options));
     }
 
     /// How work waits in queues when the controllers are started again.
@@ -87,6 +120,9 @@ impl World {
 
     /// As a crash would: nothing is finished, nothing is put away.
     pub async fn stop_controllers(&mut self) {
+        if let Some(switch) = &self.elsewhere {
+            return switch.stop().await;
+        }
         if let Some(controllers) = self.controllers.take() {
             controllers.stop().await;
         }
@@ -166,8 +202,9 @@ impl World {
         until(&what, async || self.events(name).await.iter().any(is).then_some(())).await
     }
 
-    /// Lets time pass, in which nothing that should not happen happens.
+    /// Lets time pass, in which nothing that should not happen happens; where time is real, not for long.
     pub async fn pass(&self, secs: u64) {
+        let secs = if secs > 30 { either(secs, 3) } else { secs };
         tokio::time::sleep(Duration::from_secs(secs)).await;
     }
 }
@@ -186,12 +223,14 @@ pub async fn server(gates: Gates) -> (Server, Clock) {
 
 pub async fn until<T, Fut: Future<Output = Option<T>>>(what: &str, mut state: impl FnMut() -> Fut) -> T {
     let mut pause = Duration::from_millis(5);
-    for _ in 0..20_000 {
+    let (longest, deadline) = (Duration::from_millis(either(100, 200)), Duration::from_secs(either(2000, 60)));
+    let begun = tokio::time::Instant::now();
+    while begun.elapsed() < deadline {
         if let Some(found) = state().await {
             return found;
         }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(100));
+        pause = (pause * 2).min(longest);
     }
     panic!("still not so: {what}");
 }

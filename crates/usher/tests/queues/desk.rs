@@ -10,6 +10,7 @@ use usher_api::kueue::{AdmissionCheck, ClusterQueue, LocalQueue, ResourceFlavor,
 use usher_apiserver::gates::Gates;
 use usher_controllers::queueing::Policy;
 
+use super::plant;
 use super::world::{World, until};
 
 pub struct Desk {
@@ -21,7 +22,10 @@ pub async fn desk() -> Desk {
 }
 
 pub async fn desk_with(policy: Policy) -> Desk {
-    let world = World::with(Gates::default(), Some(policy)).await;
+    let world = match plant::world(&policy).await {
+        Some(world) => world,
+        None => World::with(Gates::default(), Some(policy)).await,
+    };
     let desk = Desk { world };
     desk.flavor("plain", json!({})).await;
     desk

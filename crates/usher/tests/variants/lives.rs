@@ -14,7 +14,7 @@ use usher_controllers::queueing::policy::{PodsReady, Policy};
 
 use super::desk::*;
 use super::race::*;
-use super::world::until;
+use super::world::{either, until};
 
 fn upgrade_only() -> Value {
     json!({"concurrentAdmission": {"migrationConstraints": {"mode": "UpgradeOnly"}}})
@@ -42,9 +42,14 @@ async fn a_finished_job_finishes_its_variants_and_frees_all_they_held() {
 async fn a_parent_says_what_its_variants_wait_for() {
     let desk = racing(&[("a", "1"), ("b", "1")], upgrade_only()).await;
     desk.submit(Queued { cpu: "4", ..Default::default() }).await;
-    let why = desk.until_waits("j", "ExceedsMaxQuota").await;
-    assert!(why.starts_with("a: couldn't assign flavors"), "{why}");
-    assert!(why.contains("; b: couldn't assign flavors"), "{why}");
+    let both = |w: &Workload| {
+        said(w, "QuotaReserved").is_some_and(|(_, reason, why)| {
+            reason == "ExceedsMaxQuota"
+                && why.starts_with("a: couldn't assign flavors")
+                && why.contains("; b: couldn't assign flavors")
+        })
+    };
+    desk.until("j", "says what both wait for", both).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,7 +63,7 @@ async fn a_better_variant_that_loses_its_check_leaves_the_running_job_alone() {
     until_runs_on(&desk, "j", "b").await;
     let first = pods(&desk, "j").await;
     until_variant(&desk, "j", "a", "has quota", |w| is(w, "QuotaReserved")).await;
-    say(&desk, "j", "a", json!({"name": "slow", "state": "Retry", "requeueAfterSeconds": 60})).await;
+    say(&desk, "j", "a", json!({"name": "slow", "state": "Retry", "requeueAfterSeconds": either(60, 5)})).await;
     until_variant(&desk, "j", "a", "has left", |w| !is(w, "QuotaReserved")).await;
     until_variant(&desk, "j", "a", "tries again", |w| is(w, "QuotaReserved")).await;
     assert_eq!(pods(&desk, "j").await, first, "nothing happened to the running job");
@@ -100,26 +105,26 @@ async fn preemption_by_a_stranger_resets_the_parent() {
     let spec = json!({"preemption": {"withinClusterQueue": "LowerPriority"}, "concurrentAdmission": {
         "migrationConstraints": {"mode": "UpgradeOnly"}, "explicitVariants": [
             {"name": "a", "allowedResourceFlavors": ["a"]},
-            {"name": "b", "allowedResourceFlavors": ["b"], "createDelaySeconds": 600}]}});
+            {"name": "b", "allowedResourceFlavors": ["b"], "createDelaySeconds": either(600, 8)}]}});
     race_in(&desk, &[("a", "0"), ("b", "1")], spec).await;
     desk.submit(Queued { name: "low", ..Default::default() }).await;
-    desk.world.pass(610).await;
+    desk.world.pass(either(610, 9)).await;
     until_runs_on(&desk, "low", "b").await;
     let before = desk.workload_of("low").await.expect("it").status.concurrent_admission.expect("it");
     assert!(before.first_admission_time.is_some());
     desk.submit(Queued { name: "high", class: "high", runs: Some("100"), ..Default::default() }).await;
     let high = until_variant(&desk, "high", "b", "waits for its time", |w| w.spec.active == Some(false)).await;
     assert!(!is(&high, "QuotaReserved"));
-    desk.world.pass(590).await;
+    desk.world.pass(either(590, 1)).await;
     until_runs_on(&desk, "high", "b").await;
     let low = until_active(&desk, "low", &["a"]).await;
     let noted = low.status.concurrent_admission.clone().expect("it");
     assert!(noted.reset_time > before.reset_time && noted.first_admission_time.is_none(), "{noted:?}");
     assert_eq!(said(&low, "Evicted").expect("it").1, "VariantEvicted");
-    desk.world.pass(590).await;
+    desk.world.pass(either(590, 1)).await;
     until_runs_on(&desk, "low", "b").await;
     let ran = desk.world.clock.now().duration_since(noted.reset_time.expect("it").0).as_secs();
-    assert!(ran >= 600, "its delay counted anew: {ran}");
+    assert!(ran >= either(600, 8) as i64, "its delay counted anew: {ran}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -147,7 +152,8 @@ async fn only_one_variant_of_a_parent_preempts_and_the_better_one_is_asked_first
 
 #[tokio::test(start_paused = true)]
 async fn a_parent_whose_pods_are_not_ready_takes_its_variants_along_and_keeps_its_back_off() {
-    let ready = PodsReady { timeout: super::world::secs(100), ..PodsReady::default() };
+    let secs = |n: u64| super::world::secs(n as i64);
+    let ready = PodsReady { timeout: secs(either(100, 8)), backoff_base: secs(either(60, 8)), ..PodsReady::default() };
     let desk = desk_with(Policy { pods_ready: Some(ready), ..Policy::default() }).await;
     race_in(&desk, &[("a", "1"), ("b", "0")], upgrade_only()).await;
     let mut job = desk.job(&Queued::default());
@@ -327,7 +333,7 @@ fn watch_over(desk: &Desk) -> Arc<Mutex<Vec<String>>> {
 #[tokio::test(start_paused = true)]
 async fn controllers_stopped_at_any_moment_of_a_migration_finish_it() {
     // Each round stops them a little later into the same story, so that every write is the last one once.
-    for moment in 0..15 {
+    for moment in 0..either(15, 3) {
         let mut desk = racing(&[("a", "0"), ("b", "1")], upgrade_only()).await;
         let faults = watch_over(&desk);
         desk.submit(Queued::default()).await;
@@ -337,7 +343,7 @@ async fn controllers_stopped_at_any_moment_of_a_migration_finish_it() {
             tokio::task::yield_now().await;
         }
         if moment % 2 == 1 {
-            tokio::time::sleep(std::time::Duration::from_millis(moment * 2)).await;
+            tokio::time::sleep(std::time::Duration::from_millis(moment * either(2, 100))).await;
         }
         desk.world.stop_controllers().await;
         desk.world.start_controllers();

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::desk::*;
 use super::race::*;
+use super::world::either;
 
 const ZERO: &str = "0";
 
@@ -94,14 +95,14 @@ fn explicit(variants: Value) -> Value {
 async fn story_5_for_two_hours_only_the_reservation_is_tried() {
     let policy = explicit(json!([
         {"name": "reservation", "allowedResourceFlavors": ["reservation"]},
-        {"name": "on-demand", "allowedResourceFlavors": ["on-demand"], "createDelaySeconds": 7200}]));
+        {"name": "on-demand", "allowedResourceFlavors": ["on-demand"], "createDelaySeconds": either(7200, 12)}]));
     let desk = racing(&[("reservation", ZERO), ("on-demand", "2")], policy).await;
     desk.submit(Queued::default()).await;
     until_active(&desk, "j", &["reservation"]).await;
-    desk.world.pass(7100).await;
+    desk.world.pass(either(7100, 5)).await;
     assert!(is_suspended(&desk.world.job("j").await));
     assert_eq!(active(&desk.workload_of("j").await.expect("it")), ["reservation"]);
-    desk.world.pass(200).await;
+    desk.world.pass(either(200, 7)).await;
     until_runs_on(&desk, "j", "on-demand").await;
     set_quota(&desk, &[("reservation", "2"), ("on-demand", "2")]).await;
     until_runs_on(&desk, "j", "reservation").await;
@@ -110,7 +111,7 @@ async fn story_5_for_two_hours_only_the_reservation_is_tried() {
 #[tokio::test(start_paused = true)]
 async fn story_6_after_a_day_a_running_job_is_not_moved_any_more() {
     let policy = explicit(json!([
-        {"name": "reservation", "allowedResourceFlavors": ["reservation"], "deleteDelaySeconds": 86400},
+        {"name": "reservation", "allowedResourceFlavors": ["reservation"], "deleteDelaySeconds": either(86_400, 20)},
         {"name": "on-demand", "allowedResourceFlavors": ["on-demand"]}]));
     let flavors = [("reservation", ZERO), ("on-demand", "4")];
     let desk = racing(&flavors, policy).await;
@@ -118,10 +119,10 @@ async fn story_6_after_a_day_a_running_job_is_not_moved_any_more() {
     desk.submit(Queued { name: "late", cpu: "2", ..Default::default() }).await;
     until_runs_on(&desk, "early", "on-demand").await;
     until_runs_on(&desk, "late", "on-demand").await;
-    desk.world.pass(86_000).await;
+    desk.world.pass(either(86_000, 1)).await;
     set_quota(&desk, &[("reservation", "1"), ("on-demand", "4")]).await;
     until_runs_on(&desk, "early", "reservation").await;
-    desk.world.pass(500).await;
+    desk.world.pass(either(500, 20)).await;
     until_active(&desk, "late", &["on-demand"]).await;
     set_quota(&desk, &[("reservation", "4"), ("on-demand", "4")]).await;
     desk.world.pass(600).await;

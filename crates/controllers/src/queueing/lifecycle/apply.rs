@@ -19,7 +19,7 @@ use crate::queueing::kind::JobKind;
 use crate::queueing::policy::Policy;
 use crate::queueing::scheduler::write::Told;
 use crate::runtime::{
-    GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
+    Awaited, GroupResource, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
 };
 
 const WORKERS: usize = 8;
@@ -78,14 +78,14 @@ pub(in crate::queueing) fn start(
         is_job(&resource.id) || ["workloads", "localqueues", "clusterqueues"].iter().any(|p| resource.id == kueue(p))
     });
     let worker = all.clone();
-    let mut settled = false;
+    let kinds = ["workloads", "localqueues", "clusterqueues"].map(kueue);
+    let mut awaited = Awaited::new(kinds.into_iter().chain([Job::resource()]));
     let start = queue.clone();
     let tasks_of_queue = tasks.clone();
     tasks.spawn(async move {
         while let Some(signal) = signals.recv().await {
-            if matches!(signal, Signal::Settled) && !settled {
+            if awaited.ends_with(&signal) {
                 // Not before everything is listed: a job that is not there yet is not one that is gone.
-                settled = true;
                 let worker = worker.clone();
                 start.run(WORKERS, &tasks_of_queue, move |key| {
                     let all = worker.clone();

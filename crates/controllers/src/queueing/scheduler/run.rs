@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, ObjectReference};
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
-use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use usher_api::kueue::workload::Role;
 use usher_api::kueue::{AdmissionCheck, ClusterQueue, Cohort, LocalQueue, ResourceFlavor, Workload};
@@ -18,15 +16,15 @@ use usher_sched::plan::Decision;
 
 use super::book::Book;
 use super::outbox::Outbox;
-use super::write::{Kind, Order, Write, orders, write};
+use super::put::put;
+use super::write::{Kind, Order, orders, write};
 use crate::queueing::apply::kueue;
 use crate::queueing::guarded::revision;
-use crate::queueing::merge_patch;
 use crate::queueing::policy::Policy;
 use crate::queueing::status::metrics::Metrics;
 use crate::queueing::status::publish::{Board, Shown};
 use crate::queueing::status::window::{Question, Window};
-use crate::runtime::{GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
+use crate::runtime::{Awaited, GroupResource, Recorder, Resource, Signal, Signals, Store, Tasks, Watches};
 
 /// Writes under way at once.
 const CONCURRENT: usize = 64;
@@ -61,6 +59,9 @@ pub struct Outlook {
     pub window: Window,
 }
 
+/// What decisions are made from.
+const KINDS: [&str; 6] = ["clusterqueues", "localqueues", "cohorts", "resourceflavors", "admissionchecks", "workloads"];
+
 pub(crate) fn start(
     client: &Client,
     clock: &Clock,
@@ -78,10 +79,8 @@ pub(crate) fn start(
         workloads: watches.view(&kueue("workloads")),
         namespaces: watches.view(&namespaces()),
     };
-    let signals = watches.subscribe(|resource| {
-        let ours = ["clusterqueues", "localqueues", "cohorts", "resourceflavors", "admissionchecks", "workloads"];
-        resource.id == namespaces() || (resource.id.group == "kueue.x-k8s.io" && ours.contains(&&*resource.id.plural))
-    });
+    let signals = watches
+        .subscribe(|resource| resource.id == namespaces() || KINDS.iter().any(|plural| resource.id == kueue(plural)));
     let (done, results) = mpsc::unbounded_channel();
     let (board, shown) = Board::new(client, tasks, &outlook.metrics);
     let run = Run {
@@ -98,7 +97,7 @@ pub(crate) fn start(
         room: Arc::new(Semaphore::new(CONCURRENT)),
         outbox: Outbox::default(),
         done,
-        settled: false,
+        awaited: Awaited::new(KINDS.iter().map(|plural| kueue(plural)).chain([namespaces()])),
     };
     let inbox = Inbox { signals, results, shown, asked: outlook.window.open() };
     tasks.spawn(run.run(inbox));
@@ -118,8 +117,8 @@ struct Run {
     room: Arc<Semaphore>,
     outbox: Outbox,
     done: mpsc::UnboundedSender<Written>,
-    /// Everything has been listed: nothing is decided before.
-    settled: bool,
+    /// Nothing is decided before everything has been listed.
+    awaited: Awaited,
     board: Board,
     metrics: Metrics,
     /// Who asks who waits, and is not answered yet.
@@ -141,7 +140,7 @@ impl Run {
         let Inbox { mut signals, mut results, mut shown, mut asked } = inbox;
         let mut timer: Option<Time> = None;
         loop {
-            let wait = if self.questions.is_empty() || !self.settled {
+            let wait = if self.questions.is_empty() || !self.awaited.is_over() {
                 timer.map(|at| self.until(at))
             } else {
                 Some(Duration::ZERO)
@@ -165,7 +164,7 @@ impl Run {
                     }
                 }
             }
-            if self.settled {
+            if self.awaited.is_over() {
                 timer = self.plan();
                 timer = timer.into_iter().chain(self.publish()).min();
                 let question = self.questions.pop_front();
@@ -185,10 +184,9 @@ impl Run {
     }
 
     fn hear(&mut self, signal: Signal) {
-        match signal {
-            Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) => self.look(&resource, &meta.key()),
-            Signal::Settled => self.settled = true,
-            Signal::Synced(_) | Signal::Catalog(_) => {}
+        self.awaited.ends_with(&signal);
+        if let Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) = signal {
+            self.look(&resource, &meta.key());
         }
     }
 
@@ -228,7 +226,7 @@ impl Run {
             Some(_) if workload.role() == Role::Variant => {}
             Some(old) => self.metrics.turned(old, &workload, self.clock.now()),
             // Those that are there when this starts were counted before.
-            None if self.settled && slice(&&workload) && !book.is_folded(&workload) => {
+            None if self.awaited.is_over() && slice(&&workload) && !book.is_folded(&workload) => {
                 self.metrics.slice_created(&queue_of(book, &workload));
             }
             None => {}
@@ -321,23 +319,6 @@ fn kind(decision: &Decision) -> &'static str {
         Decision::Preempt { .. } => "preempt",
         Decision::Evict { .. } => "evict",
         Decision::Wait { .. } => "wait",
-    }
-}
-
-/// Writes the difference, if the workload is still as it was seen.
-async fn put(client: &Client, write: &Write) -> Option<Arc<Workload>> {
-    let (from, to) = (serde_json::to_value(&write.of.status).ok()?, serde_json::to_value(&write.to).ok()?);
-    let Some(status) = merge_patch::diff(&from, &to) else { return Some(write.of.clone()) };
-    let meta = &write.of.metadata;
-    let api = Api::<Workload>::namespaced(client.clone(), meta.namespace.as_deref().unwrap_or_default());
-    let patch = json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}, "status": status});
-    let name = meta.name.as_deref().unwrap_or_default();
-    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(now) => Some(Arc::new(now)),
-        Err(error) => {
-            tracing::debug!(name, %error, "a decision could not be written; it is made again");
-            None
-        }
     }
 }
 

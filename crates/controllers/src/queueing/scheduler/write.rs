@@ -48,6 +48,7 @@ impl Order {
 /// One write of a workload's status.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
+    pub kind: Kind,
     pub of: Arc<Workload>,
     pub to: WorkloadStatus,
     pub told: Vec<Told>,
@@ -134,7 +135,7 @@ pub fn write(book: &Book, order: &Order, of: &Arc<Workload>, now: Timestamp) -> 
             (to, vec![Told::warning("Pending", message)])
         }
     };
-    Some(Write { of: of.clone(), to, told })
+    Some(Write { kind: order.kind(), of: of.clone(), to, told })
 }
 
 fn admit(

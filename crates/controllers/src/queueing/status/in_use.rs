@@ -12,7 +12,7 @@ use usher_api::kueue::{AdmissionCheck, ClusterQueue, ResourceFlavor, Topology};
 
 use crate::queueing::apply::kueue;
 use crate::runtime::objects::{is_conflict, is_not_found};
-use crate::runtime::{Key, Outcome, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue};
+use crate::runtime::{Awaited, Key, Outcome, QueueMetrics, Signal, Store, Tasks, Watches, WorkQueue};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Kind {
@@ -75,14 +75,13 @@ pub(crate) fn start(client: &Client, watches: &Watches, tasks: &Tasks, metrics: 
     });
     tasks.spawn(async move {
         // Who uses what is known when everything has been listed.
-        let mut settled = false;
+        let mut awaited = Awaited::new(["clusterqueues", "resourceflavors"].map(kueue));
         while let Some(signal) = signals.recv().await {
+            if awaited.ends_with(&signal) {
+                Kind::ALL.iter().for_each(|kind| keeper.each(*kind, |_| true, |key| queue.add((*kind, key))));
+            }
             match signal {
-                Signal::Settled => {
-                    settled = true;
-                    Kind::ALL.iter().for_each(|kind| keeper.each(*kind, |_| true, |key| queue.add((*kind, key))));
-                }
-                Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) if settled => {
+                Signal::Applied(resource, meta) | Signal::Deleted(resource, meta) if awaited.is_over() => {
                     let kind = Kind::ALL.into_iter().find(|kind| kind.plural() == &*resource.id.plural);
                     if let Some(kind) = kind {
                         queue.add((kind, meta.key()));

@@ -21,7 +21,9 @@ use crate::queueing::apply::{controller_uid, kueue};
 use crate::queueing::guarded::{Guarded, key_of, revision};
 use crate::queueing::scheduler::write::Told;
 use crate::queueing::status::metrics::Metrics;
-use crate::runtime::{Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue};
+use crate::runtime::{
+    Awaited, Index, Key, Meta, Outcome, QueueMetrics, Recorder, Signal, Store, Tasks, Watches, WorkQueue,
+};
 
 const WORKERS: usize = 8;
 
@@ -77,13 +79,12 @@ pub(in crate::queueing) fn start(
     let mut signals = watches.subscribe(|resource| {
         ["workloads", "localqueues", "clusterqueues"].iter().any(|plural| resource.id == kueue(plural))
     });
-    let mut settled = false;
+    let mut awaited = Awaited::new(["workloads", "localqueues", "clusterqueues"].map(kueue));
     let tasks_of_queue = tasks.clone();
     tasks.spawn(async move {
         while let Some(signal) = signals.recv().await {
-            if matches!(signal, Signal::Settled) && !settled {
+            if awaited.ends_with(&signal) {
                 // Not before everything is listed: a queue that is not there yet is not one without a policy.
-                settled = true;
                 let worker = all.clone();
                 queue.run(WORKERS, &tasks_of_queue, move |key| {
                     let all = worker.clone();
