@@ -5,6 +5,7 @@
 
 mod config;
 mod controller;
+mod manifests;
 mod node;
 mod process;
 mod queueing_config;
@@ -32,6 +33,8 @@ enum Command {
     Up(Box<config::UpFlags>),
     /// Run the controllers of queues against a cluster that is already there
     Controller(controller::ControllerFlags),
+    /// Print everything that installs Usher on a cluster
+    Manifests(manifests::ManifestsFlags),
 }
 
 fn main() -> ExitCode {
@@ -54,7 +57,10 @@ fn main() -> ExitCode {
             .map_err(up::StartError::from)
             .and_then(up::run)
             .map_err(|error| (error.to_string(), error.is_before_start())),
-        Command::Controller(flags) => controller::run(flags).map_err(|error| (error.to_string(), true)),
+        Command::Controller(flags) => {
+            controller::run(flags).map_err(|error| (error.to_string(), error.is_before_start()))
+        }
+        Command::Manifests(flags) => manifests::run(flags).map_err(|error| (error, true)),
     };
     match failed {
         Ok(()) => ExitCode::SUCCESS,

@@ -166,9 +166,14 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(controllers: &[&str]) -> Result<Cluster, String> {
+        Cluster::start_with(controllers, &[])
+    }
+
+    /// With more flags of `tools/cluster up`.
+    pub fn start_with(controllers: &[&str], flags: &[&OsStr]) -> Result<Cluster, String> {
         let dir = temp_dir();
         let mut command = cluster_script();
-        command.arg("up").arg(dir.path()).stdin(Stdio::null());
+        command.arg("up").arg(dir.path()).args(flags).stdin(Stdio::null());
         match controllers {
             [] => command.arg("--no-controllers"),
             some => command.arg("--controllers").arg(some.join(",")),
