@@ -122,7 +122,7 @@ impl Installed {
         let queue = from(json!({"metadata": {"name": "q"}, "spec": {"namespaceSelector": {},
             "resourceGroups": [{"coveredResources": ["cpu"], "flavors": quota}]}}));
         create::<ClusterQueue>(Api::all(self.client.clone()), &queue).await;
-        self.local_queue("default", "q").await;
+        self.local_queue("default", "default").await;
     }
 
     async fn local_queue(&self, namespace: &str, name: &str) {
