@@ -38,7 +38,12 @@ pub async fn keep(client: Client) {
             let (with_queue, labelled) = (queues.borrow_and_update().clone(), labels.borrow_and_update().clone());
             if let (Some(with_queue), Some(labelled)) = (with_queue, labelled) {
                 for (namespace, has) in difference(&with_queue, &labelled) {
-                    all_written &= label(&client, namespace, has).await;
+                    let written = label(&client, namespace, has).await;
+                    all_written &= written;
+                    if written {
+                        // The watch says so too, a moment later; until then it is not to be written again.
+                        tell_labels.send_if_modified(|known| remember(known, namespace, has));
+                    }
                 }
             }
             tokio::select! {
@@ -52,6 +57,18 @@ pub async fn keep(client: Client) {
         tell_queues.send_replace(Some(found.clone()));
     });
     tokio::join!(write, follow, follow_labels(&client, &tell_labels));
+}
+
+/// Wakes nobody.
+fn remember(known: &mut Option<BTreeSet<String>>, namespace: &str, has: bool) -> bool {
+    if let Some(known) = known {
+        if has {
+            known.insert(namespace.to_owned())
+        } else {
+            known.remove(namespace)
+        };
+    }
+    false
 }
 
 async fn follow_labels(client: &Client, tell: &watch::Sender<Option<BTreeSet<String>>>) {
