@@ -118,6 +118,10 @@ async fn label(client: &Client, namespace: &str, has: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+    use usher_api::kueue::LocalQueue;
+
+    use crate::testing::{World, until};
 
     fn set(names: &[&str]) -> BTreeSet<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
@@ -129,5 +133,31 @@ mod tests {
         assert_eq!(difference(&set(&["a"]), &set(&["a"])), []);
         assert_eq!(difference(&set(&["kube-system"]), &set(&[])), []);
         assert_eq!(difference(&set(&["kube-system"]), &set(&["kube-system"])), [("kube-system", false)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_is_labelled_for_as_long_as_it_has_a_default_queue() {
+        let world = World::new().await;
+        let client = world.client(&Arc::default());
+        let kept = tokio::spawn(keep(client.clone()));
+        let labelled = async |wanted: bool| {
+            let namespace = Api::<Namespace>::all(client.clone()).get_metadata("here").await.unwrap();
+            (namespace.labels().contains_key(HAS_DEFAULT_QUEUE) == wanted).then_some(())
+        };
+        let queues: Api<LocalQueue> = Api::default_namespaced(client.clone());
+        for name in ["other", "default"] {
+            assert!(labelled(false).await.is_some());
+            let queue = json!({"metadata": {"name": name}, "spec": {"clusterQueue": "q"}});
+            queues.create(&Default::default(), &serde_json::from_value(queue).unwrap()).await.unwrap();
+        }
+        until(async || labelled(true).await).await;
+        // What somebody takes away comes back.
+        let away = json!({"metadata": {"labels": {HAS_DEFAULT_QUEUE: null}}});
+        let namespaces: Api<Namespace> = Api::all(client.clone());
+        namespaces.patch("here", &PatchParams::default(), &Patch::Merge(&away)).await.unwrap();
+        until(async || labelled(true).await).await;
+        queues.delete("default", &Default::default()).await.unwrap();
+        until(async || labelled(false).await).await;
+        kept.abort();
     }
 }

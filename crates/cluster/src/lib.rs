@@ -14,5 +14,7 @@ pub mod manifests;
 pub mod names;
 pub mod probes;
 pub mod serve;
+#[cfg(test)]
+mod testing;
 pub mod visibility;
 pub mod webhook;

@@ -50,7 +50,7 @@ pub fn patch(object: &Value, bundle: &str) -> Option<Value> {
     } else if object["spec"]["service"].is_object() && object["spec"]["caBundle"] != wanted {
         steps.push(json!({"op": "add", "path": "/spec/caBundle", "value": wanted}));
     }
-    (!steps.is_empty()).then(|| Value::Array(steps))
+    (!steps.is_empty()).then_some(Value::Array(steps))
 }
 
 /// Puts the bundle everywhere. What cannot be written is logged: a copy without the right to is of use all the same.

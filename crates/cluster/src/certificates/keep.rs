@@ -188,3 +188,47 @@ fn write(material: &Material) -> BTreeMap<String, ByteString> {
     let texts = [&material.authorities, &material.authority_key, &material.certificate, &material.key];
     KEYS.into_iter().zip(texts).map(|(key, text)| (key.to_owned(), ByteString(text.clone().into_bytes()))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::MUTATING_CONFIGURATION;
+    use crate::testing::World;
+    use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+    use serde_json::json;
+
+    fn keeper(world: &World) -> Keeper {
+        Keeper::new(&world.client(&Arc::default()), &world.clock, "here", vec!["s.here.svc".to_owned()])
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn copies_that_start_at_once_serve_the_same_certificate_and_say_whom_to_trust() {
+        let world = World::new().await;
+        let hooks: Api<MutatingWebhookConfiguration> = Api::all(world.client(&Arc::default()));
+        let hook = json!({"name": "a.kb.io", "clientConfig": {"url": "https://s.here.svc"}, "sideEffects": "None",
+            "admissionReviewVersions": ["v1"]});
+        let made = json!({"metadata": {"name": MUTATING_CONFIGURATION}, "webhooks": [hook]});
+        hooks.create(&Default::default(), &serde_json::from_value(made).unwrap()).await.unwrap();
+        let (one, two) = (keeper(&world), keeper(&world));
+        let (a, b) = tokio::join!(one.look(), two.look());
+        let (a, b) = (a.unwrap(), b.unwrap());
+        assert_eq!(a, b);
+        assert!(one.serving().is_there() && two.serving().is_there());
+        let told = hooks.get(MUTATING_CONFIGURATION).await.unwrap().webhooks.unwrap_or_default();
+        let bundle = told[0].client_config.ca_bundle.as_ref().unwrap();
+        assert_eq!(bundle.0, a.0.authorities.as_bytes());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_somebody_wrote_into_the_secret_is_made_good() {
+        let world = World::new().await;
+        let (before, _) = keeper(&world).look().await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(world.client(&Arc::default()), "here");
+        let mut secret = secrets.get(CERTIFICATE_SECRET).await.unwrap();
+        secret.data.as_mut().unwrap().insert("tls.crt".to_owned(), ByteString(b"nonsense".to_vec()));
+        secrets.replace(CERTIFICATE_SECRET, &Default::default(), &secret).await.unwrap();
+        let (after, _) = keeper(&world).look().await.unwrap();
+        assert_eq!(after.authorities, before.authorities);
+        assert_ne!(after.certificate, before.certificate);
+    }
+}

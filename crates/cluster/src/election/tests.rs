@@ -3,19 +3,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, Client};
+use kube::Api;
 use tokio::time::Instant;
-use tower::{BoxError, Layer, ServiceExt};
-use usher_apiserver::auth::identity::{MASTERS, User};
-use usher_apiserver::auth::pki::Pki;
-use usher_apiserver::{Keys, Options, Server};
-use usher_env::{Clock, Ids};
-use usher_store::Store;
 
 use super::decide::{BadTerms, Known, Record, Step, Terms, decide};
 use super::run::{Candidate, Election, Standing};
-use crate::client::{Fence, Manners};
+use crate::client::Fence;
+use crate::testing::World;
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -81,40 +75,7 @@ fn terms_under_which_two_could_write_are_refused() {
     assert!(Terms { retry: secs(10), ..Terms::default() }.check().is_err());
 }
 
-/// An API server in this process, on virtual time, and a way to it that can be cut.
-struct World {
-    server: Server,
-    clock: Clock,
-}
-
 impl World {
-    async fn new() -> World {
-        let clock = Clock::virtual_from("2026-01-01T00:00:00Z".parse().unwrap());
-        let store = Store::open_memory(usher_store::Options::default());
-        let pki = Pki::in_memory(&["localhost".to_owned()], clock.now()).unwrap();
-        let keys = Keys { service_account: pki.service_account_key, tokens: Default::default() };
-        let server = Server::new(store, clock.clone(), Ids::seeded(1), Options::default(), keys);
-        server.bootstrap().await.unwrap();
-        let world = World { server, clock };
-        let namespace: Namespace = serde_json::from_value(serde_json::json!({"metadata": {"name": "here"}})).unwrap();
-        Api::all(world.client(&Arc::default())).create(&Default::default(), &namespace).await.unwrap();
-        world
-    }
-
-    fn client(&self, cut: &Arc<AtomicBool>) -> Client {
-        let (inner, cut) = (self.server.service_as(User::new("system:usher", &[MASTERS])), cut.clone());
-        let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (inner, cut) = (inner.clone(), cut.clone());
-            async move {
-                if cut.load(Ordering::Relaxed) {
-                    return Err(BoxError::from("the way to the server is cut"));
-                }
-                inner.oneshot(request).await.map_err(BoxError::from)
-            }
-        });
-        Client::new(Manners { fence: None }.layer(service), "here")
-    }
-
     fn candidate(&self, identity: &str, cut: &Arc<AtomicBool>) -> (Election, Fence) {
         let terms = Terms::default();
         let fence = Fence::closed(terms.write_timeout);

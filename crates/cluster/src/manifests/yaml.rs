@@ -11,7 +11,9 @@ pub fn stream(objects: &[Value]) -> Result<String, String> {
     Ok(texts?.iter().map(|text| format!("---\n{}\n", text.trim_end())).collect())
 }
 
-/// A number that nobody asks for, to be replaced by what Helm fills in.
+/// Values that nobody asks for, to be replaced by what Helm fills in: without spaces, at which long lines are folded.
+const NAMESPACE: &str = "usher-release-namespace";
+const IMAGE: &str = "usher-values-image";
 const REPLICAS: u32 = 77;
 
 /// The files of `deploy/` by their path, without a leading directory.
@@ -25,14 +27,12 @@ pub fn files() -> Result<Vec<(String, String)>, String> {
             format!("{head}{}", stream(std::slice::from_ref(&definition))?),
         ));
     }
-    let templated = Settings {
-        namespace: "{{ .Release.Namespace }}".to_owned(),
-        image: "{{ .Values.image }}".to_owned(),
-        replicas: REPLICAS,
-        webhook_url: None,
-    };
-    let text = stream(&installed(&templated))?;
-    let text = text.replace(&format!("replicas: {REPLICAS}"), "replicas: {{ .Values.replicas }}");
+    let templated =
+        Settings { namespace: NAMESPACE.to_owned(), image: IMAGE.to_owned(), replicas: REPLICAS, webhook_url: None };
+    let text = stream(&installed(&templated))?
+        .replace(NAMESPACE, "{{ .Release.Namespace }}")
+        .replace(IMAGE, "{{ .Values.image }}")
+        .replace(&format!("replicas: {REPLICAS}"), "replicas: {{ .Values.replicas }}");
     files.push(("helm/usher/templates/usher.yaml".to_owned(), format!("{head}{text}")));
     let Settings { image, replicas, .. } = Settings::default();
     files.push(("helm/usher/values.yaml".to_owned(), format!("{head}image: {image}\nreplicas: {replicas}\n")));

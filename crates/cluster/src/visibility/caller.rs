@@ -63,7 +63,7 @@ impl FrontProxy {
     pub fn verifier(&self) -> Result<Arc<dyn ClientCertVerifier>, String> {
         let roots = usher_pki::roots(&self.authorities).map_err(|error| error.to_string())?;
         let verifier = WebPkiClientVerifier::builder_with_provider(roots, usher_pki::provider());
-        Ok(verifier.allow_unauthenticated().build().map_err(|error| error.to_string())?)
+        verifier.allow_unauthenticated().build().map_err(|error| error.to_string())
     }
 
     /// The user that a request is for. `certificate` has been verified against the authorities.

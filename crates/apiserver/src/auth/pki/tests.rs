@@ -1,6 +1,8 @@
 use super::*;
+use rustls_pki_types::ServerName;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
