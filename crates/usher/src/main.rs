@@ -6,6 +6,7 @@
 mod cluster;
 mod config;
 mod controller;
+mod manifests;
 mod node;
 mod process;
 mod queueing_config;
@@ -36,6 +37,8 @@ enum Command {
     Controller(controller::ControllerFlags),
     /// Play nodes, and the pods on them, for a cluster that is already there
     Node(simulate::SimulateFlags),
+    /// Print everything that installs Usher on a cluster
+    Manifests(manifests::ManifestsFlags),
 }
 
 fn main() -> ExitCode {
@@ -58,8 +61,11 @@ fn main() -> ExitCode {
             .map_err(up::StartError::from)
             .and_then(up::run)
             .map_err(|error| (error.to_string(), error.is_before_start())),
-        Command::Controller(flags) => controller::run(flags).map_err(|error| (error.to_string(), true)),
+        Command::Controller(flags) => {
+            controller::run(flags).map_err(|error| (error.to_string(), error.is_before_start()))
+        }
         Command::Node(flags) => simulate::run(flags).map_err(|error| (error.to_string(), true)),
+        Command::Manifests(flags) => manifests::run(flags).map_err(|error| (error, true)),
     };
     match failed {
         Ok(()) => ExitCode::SUCCESS,

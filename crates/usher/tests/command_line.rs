@@ -218,3 +218,16 @@ fn help_has_examples_and_version_is_said() {
     let version = usher().arg("--version").output().expect("runs");
     assert!(String::from_utf8(version.stdout).expect("text").starts_with("usher "));
 }
+
+#[test]
+fn manifests_are_printed_and_a_webhook_that_cannot_be_called_is_refused() {
+    let printed = usher().args(["manifests", "--namespace", "batch", "--image", "r/usher:9"]).output().expect("runs");
+    let text = String::from_utf8(printed.stdout).expect("text");
+    assert!(printed.status.success());
+    for part in ["kind: Deployment", "r/usher:9", "namespace: batch", "system:serviceaccount:batch:usher"] {
+        assert!(text.contains(part), "{part}");
+    }
+    let refused = usher().args(["manifests", "--webhook-url", "http://x"]).output().expect("runs");
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("must begin with https://"));
+}

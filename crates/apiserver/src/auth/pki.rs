@@ -7,42 +7,25 @@
 
 mod files;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use jiff::{SignedDuration, Timestamp};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData, SerialNumber,
-};
-use ring::digest::{SHA256, digest};
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::{CryptoProvider, ring::default_provider};
+use jiff::Timestamp;
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, PublicKeyData};
+use rustls::ServerConfig;
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
 use rustls_pki_types::pem::PemObject;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::json;
-use x509_parser::extensions::GeneralName;
+use usher_pki::{Authority, Leaf, RENEW_BEFORE, belongs, has_names, provider, roots, server_params, unix};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::identity::{MASTERS, User};
 use super::jwt::SigningKey;
 pub use files::write_private;
-
-const CA_LIFE: SignedDuration = SignedDuration::from_hours(24 * 3652);
-const LEAF_LIFE: SignedDuration = SignedDuration::from_hours(24 * 365);
-/// A certificate this close to its end is issued again.
-const RENEW_BEFORE: SignedDuration = SignedDuration::from_hours(24 * 30);
-/// Clients' clocks run behind ours.
-const BACKDATE: SignedDuration = SignedDuration::from_hours(1);
 
 const ADMIN: &str = "kubernetes-admin";
 
@@ -68,7 +51,7 @@ pub enum PkiError {
     #[error("{} cannot be used ({why}); restore it, or remove the directory to start with a new CA (kubeconfigs and tokens made so far stop working)", file.display())]
     Unusable { file: PathBuf, why: String },
     #[error("cannot make certificates: {0}")]
-    Issue(#[from] rcgen::Error),
+    Issue(#[from] usher_pki::Error),
     #[error("cannot set up TLS: {0}")]
     Tls(String),
 }
@@ -126,9 +109,9 @@ impl Pki {
     /// TLS for the listener: HTTP/2 and 1.1, TLS 1.2 and 1.3, client certificates asked for but not demanded.
     pub fn server_config(&self) -> Result<ServerConfig, PkiError> {
         let tls = |error: &dyn std::fmt::Display| PkiError::Tls(error.to_string());
-        let provider = Arc::new(default_provider());
+        let provider = provider();
         let ca = CertificateDer::from_pem_slice(self.ca_pem.as_bytes()).map_err(|error| tls(&error))?;
-        let clients = WebPkiClientVerifier::builder_with_provider(roots(&ca).map_err(|e| tls(&e))?, provider.clone())
+        let clients = WebPkiClientVerifier::builder_with_provider(roots(&[ca]).map_err(|e| tls(&e))?, provider.clone())
             .allow_unauthenticated()
             .build()
             .map_err(|error| tls(&error))?;
@@ -182,23 +165,12 @@ struct Complete {
     service_account_key: KeyPair,
 }
 
-struct Authority {
-    pem: String,
-    der: CertificateDer<'static>,
-    key: KeyPair,
-}
-
-struct Leaf {
-    pem: String,
-    key: KeyPair,
-}
-
 impl Complete {
     fn new(server_names: &[String], now: Timestamp) -> Result<Complete, PkiError> {
-        let ca = Authority::new(now)?;
-        let server = ca.issue(server_params(server_names)?, KeyPair::generate()?, now)?;
-        let admin = ca.issue(admin_params(), KeyPair::generate()?, now)?;
-        Ok(Complete { ca, server, admin, service_account_key: KeyPair::generate()? })
+        let ca = Authority::new("usher-ca", now)?;
+        let server = ca.issue(server_params(server_names)?, generate()?, now)?;
+        let admin = ca.issue(admin_params(), generate()?, now)?;
+        Ok(Complete { ca, server, admin, service_account_key: generate()? })
     }
 
     fn files(&self) -> [(&'static str, String); 8] {
@@ -318,7 +290,7 @@ impl Loaded {
         let ca = &self.ca;
         let renew = |name: &str, found: Found, params: CertificateParams, fits: &dyn Fn(&str) -> bool| {
             let key_is_new = found.key.is_none();
-            let key = found.key.map_or_else(KeyPair::generate, Ok)?;
+            let key = found.key.map_or_else(generate, Ok)?;
             if let Some(pem) = found.pem.filter(|pem| belongs(pem, &key) && fits(pem)) {
                 return Ok::<Leaf, PkiError>(Leaf { pem, key });
             }
@@ -331,9 +303,9 @@ impl Loaded {
             Ok(leaf)
         };
         let server = renew("server", self.server, server_params(server_names)?, &|pem| {
-            ca.vouches_for_server(pem, now) && has_names(pem, server_names)
+            vouches_for_server(ca, pem, now) && has_names(pem, server_names)
         })?;
-        let admin = renew("admin", self.admin, admin_params(), &|pem| ca.vouches_for_admin(pem, now))?;
+        let admin = renew("admin", self.admin, admin_params(), &|pem| vouches_for_admin(ca, pem, now))?;
         let public = self.service_account_key.public_key_pem();
         if std::fs::read_to_string(dir.join("sa.pub")).ok().as_deref() != Some(&public) {
             write("sa.pub", &public)?;
@@ -342,67 +314,25 @@ impl Loaded {
     }
 }
 
-impl Authority {
-    fn new(now: Timestamp) -> Result<Authority, PkiError> {
-        let key = KeyPair::generate()?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "usher-ca");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages =
-            vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.serial_number = Some(serial(&key, now));
-        set_validity(&mut params, now - BACKDATE, now + CA_LIFE);
-        let certificate = params.self_signed(&key)?;
-        Ok(Authority { pem: certificate.pem(), der: certificate.der().clone(), key })
-    }
-
-    fn issue(&self, mut params: CertificateParams, key: KeyPair, now: Timestamp) -> Result<Leaf, PkiError> {
-        params.is_ca = IsCa::ExplicitNoCa;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // Strict verifiers (Python 3.13) refuse a certificate that does not name its issuer's key.
-        params.use_authority_key_identifier_extension = true;
-        params.serial_number = Some(serial(&key, now));
-        set_validity(&mut params, now - BACKDATE, (now + LEAF_LIFE).min(self.ends()?));
-        let issuer = Issuer::from_ca_cert_der(&self.der, &self.key)?;
-        Ok(Leaf { pem: params.signed_by(&key, &issuer)?.pem(), key })
-    }
-
-    fn ends(&self) -> Result<Timestamp, PkiError> {
-        let unreadable = |why: String| PkiError::Tls(why);
-        let (_, ca) = X509Certificate::from_der(&self.der).map_err(|error| unreadable(error.to_string()))?;
-        Timestamp::from_second(ca.validity().not_after.timestamp()).map_err(|error| unreadable(error.to_string()))
-    }
-
-    /// Whether a serving certificate is signed by this CA and valid now and for a while.
-    fn vouches_for_server(&self, pem: &str, now: Timestamp) -> bool {
-        let Ok(leaf) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
-        let (Ok(roots), Ok(localhost)) = (roots(&self.der), ServerName::try_from("localhost")) else { return false };
-        let Ok(verifier) = WebPkiServerVerifier::builder_with_provider(roots, provider()).build() else { return false };
-        [now, now + RENEW_BEFORE]
-            .into_iter()
-            .all(|at| unix(at).is_some_and(|at| verifier.verify_server_cert(&leaf, &[], &localhost, &[], at).is_ok()))
-    }
-
-    fn vouches_for_admin(&self, pem: &str, now: Timestamp) -> bool {
-        let Ok(leaf) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
-        let Ok(roots) = roots(&self.der) else { return false };
-        let Ok(verifier) = WebPkiClientVerifier::builder_with_provider(roots, provider()).build() else { return false };
-        let is_admin =
-            matches!(User::from_certificate(&leaf), Ok(Some(user)) if user.name == ADMIN && user.in_group(MASTERS));
-        is_admin
-            && [now, now + RENEW_BEFORE]
-                .into_iter()
-                .all(|at| unix(at).is_some_and(|at| verifier.verify_client_cert(&leaf, &[], at).is_ok()))
-    }
+/// Whether a serving certificate is signed by this CA and valid now and for a while.
+fn vouches_for_server(ca: &Authority, pem: &str, now: Timestamp) -> bool {
+    usher_pki::vouch_for_server(std::slice::from_ref(&ca.der), pem, "localhost", &[now, now + RENEW_BEFORE])
 }
 
-fn server_params(names: &[String]) -> Result<CertificateParams, PkiError> {
-    let mut params = CertificateParams::new(names)?;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "usher");
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    Ok(params)
+fn vouches_for_admin(ca: &Authority, pem: &str, now: Timestamp) -> bool {
+    let Ok(leaf) = usher_pki::read(pem) else { return false };
+    let Ok(roots) = roots(std::slice::from_ref(&ca.der)) else { return false };
+    let Ok(verifier) = WebPkiClientVerifier::builder_with_provider(roots, provider()).build() else { return false };
+    let is_admin =
+        matches!(User::from_certificate(&leaf), Ok(Some(user)) if user.name == ADMIN && user.in_group(MASTERS));
+    is_admin
+        && [now, now + RENEW_BEFORE]
+            .into_iter()
+            .all(|at| unix(at).is_some_and(|at| verifier.verify_client_cert(&leaf, &[], at).is_ok()))
+}
+
+fn generate() -> Result<KeyPair, PkiError> {
+    Ok(KeyPair::generate().map_err(usher_pki::Error::from)?)
 }
 
 fn admin_params() -> CertificateParams {
@@ -412,40 +342,6 @@ fn admin_params() -> CertificateParams {
     params.distinguished_name.push(DnType::CommonName, ADMIN);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params
-}
-
-/// Different for every certificate, also for one issued again for the same key.
-fn serial(key: &KeyPair, now: Timestamp) -> SerialNumber {
-    let mut seed = key.subject_public_key_info();
-    seed.extend_from_slice(&now.as_nanosecond().to_be_bytes());
-    let mut bytes = digest(&SHA256, &seed).as_ref()[..16].to_vec();
-    // Positive, and without a leading zero byte.
-    bytes[0] = bytes[0] & 0x7f | 0x40;
-    SerialNumber::from_slice(&bytes)
-}
-
-fn belongs(pem: &str, key: &KeyPair) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
-    X509Certificate::from_der(&der).is_ok_and(|(_, leaf)| leaf.public_key().raw == key.subject_public_key_info())
-}
-
-fn has_names(pem: &str, wanted: &[String]) -> bool {
-    let Ok(der) = CertificateDer::from_pem_slice(pem.as_bytes()) else { return false };
-    let Ok((_, leaf)) = X509Certificate::from_der(&der) else { return false };
-    let Ok(Some(names)) = leaf.subject_alternative_name() else { return false };
-    let found: BTreeSet<String> = names.value.general_names.iter().filter_map(name_of).collect();
-    wanted.iter().all(|name| found.contains(name))
-}
-
-fn name_of(name: &GeneralName) -> Option<String> {
-    match name {
-        GeneralName::DNSName(name) => Some((*name).to_owned()),
-        GeneralName::IPAddress(bytes) => {
-            let v4 = <[u8; 4]>::try_from(*bytes).map(IpAddr::from);
-            v4.or_else(|_| <[u8; 16]>::try_from(*bytes).map(IpAddr::from)).ok().map(|ip| ip.to_string())
-        }
-        _ => None,
-    }
 }
 
 fn text_that_must_be_there(dir: &Path, name: &str) -> Result<String, PkiError> {
@@ -460,27 +356,6 @@ fn text_that_must_be_there(dir: &Path, name: &str) -> Result<String, PkiError> {
 fn key_that_must_be_there(dir: &Path, name: &str) -> Result<KeyPair, PkiError> {
     let pem = text_that_must_be_there(dir, name)?;
     KeyPair::from_pem(&pem).map_err(|error| PkiError::Unusable { file: dir.join(name), why: error.to_string() })
-}
-
-fn roots(ca: &CertificateDer<'static>) -> Result<Arc<RootCertStore>, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add(ca.clone())?;
-    Ok(Arc::new(roots))
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(default_provider())
-}
-
-fn unix(at: Timestamp) -> Option<UnixTime> {
-    u64::try_from(at.as_second()).ok().map(|seconds| UnixTime::since_unix_epoch(Duration::from_secs(seconds)))
-}
-
-/// rcgen's type of a time has no public name; one can be counted from a date.
-fn set_validity(params: &mut CertificateParams, from: Timestamp, to: Timestamp) {
-    let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    let since = |at: Timestamp| Duration::from_secs(u64::try_from(at.as_second()).unwrap_or(0));
-    (params.not_before, params.not_after) = (epoch + since(from), epoch + since(to));
 }
 
 #[cfg(test)]

@@ -166,10 +166,17 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn start(controllers: &[&str]) -> Result<Cluster, String> {
-        match controllers {
-            [] => Cluster::up(&["--no-controllers"]),
-            some => Cluster::up(&["--controllers", &some.join(",")]),
-        }
+        Cluster::start_with(controllers, &[])
+    }
+
+    /// With more flags of `tools/cluster up`.
+    pub fn start_with(controllers: &[&str], flags: &[&OsStr]) -> Result<Cluster, String> {
+        let which = controllers.join(",");
+        let which: &[&OsStr] = match controllers {
+            [] => &["--no-controllers".as_ref()],
+            _ => &["--controllers".as_ref(), which.as_ref()],
+        };
+        Cluster::up(&[flags, which].concat())
     }
 
     /// With all that Kubernetes runs beside its API, the scheduler too.
@@ -177,7 +184,7 @@ impl Cluster {
         Cluster::up(&[])
     }
 
-    fn up(flags: &[&str]) -> Result<Cluster, String> {
+    fn up(flags: &[&OsStr]) -> Result<Cluster, String> {
         let dir = temp_dir();
         let mut command = cluster_script();
         command.arg("up").arg(dir.path()).args(flags).stdin(Stdio::null());

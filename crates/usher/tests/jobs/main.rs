@@ -12,4 +12,5 @@ mod policies;
 mod real;
 mod running;
 mod suspension;
+#[allow(dead_code, reason = "shared with the tests of queues")]
 mod world;
