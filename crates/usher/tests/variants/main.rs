@@ -11,6 +11,7 @@ mod kubelet;
 #[allow(dead_code, reason = "shared with the tests of Jobs")]
 mod world;
 
+mod anything;
 mod counted;
 mod lives;
 mod race;
