@@ -19,6 +19,7 @@ mod plant;
 #[allow(dead_code, reason = "shared with the tests of Jobs")]
 mod world;
 
+mod anything;
 mod counted;
 mod elastic;
 mod lives;
