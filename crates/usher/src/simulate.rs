@@ -68,7 +68,10 @@ async fn serve(flags: SimulateFlags, groups: Vec<Group>) -> Result<(), SimulateE
     let simulation = Simulation::with_heartbeats(client, Clock::wall(), groups);
     tokio::select! {
         () = simulation.registered() => say_ready(&server, simulation.names().len()),
-        () = signals.wait() => return Ok(simulation.stop().await),
+        () = signals.wait() => {
+            simulation.stop().await;
+            return Ok(());
+        }
     }
     signals.wait().await;
     tracing::info!("stopping; the nodes stay, until somebody deletes them");

@@ -74,8 +74,7 @@ impl World {
         let kubelet = Kubelet::start(client.clone(), clock.clone());
         let outlook = queueing::Outlook::default();
         let _kubelet = Some(kubelet);
-        let mut world =
-            World { client, clock, gates, queues, controllers: None, outlook, _kubelet, elsewhere: None };
+        let mut world = World { client, clock, gates, queues, controllers: None, outlook, _kubelet, elsewhere: None };
         world.start_controllers();
         world
     }
@@ -84,7 +83,16 @@ impl World {
     pub fn elsewhere(client: Client, clock: Clock, switch: Box<dyn Switch>) -> World {
         let gates = Gates::default();
         let outlook = queueing::Outlook::default();
-        World { client, clock, gates, queues: None, controllers: None, outlook, _kubelet: None, elsewhere: Some(switch) }
+        World {
+            client,
+            clock,
+            gates,
+            queues: None,
+            controllers: None,
+            outlook,
+            _kubelet: None,
+            elsewhere: Some(switch),
+        }
     }
 
     pub fn start_controllers(&mut self) {
