@@ -71,7 +71,8 @@ async fn a_parent_counts_once_and_its_variants_have_figures_of_their_own() {
     for name in ["third", "fourth"] {
         parents.push(desk.workload_of(name).await.expect("it").name_any());
     }
-    (names.sort(), parents.sort());
+    names.sort();
+    parents.sort();
     assert_eq!(names, parents, "Parents wait, each in one place");
     assert_eq!(line.iter().map(|w| w.position_in_cluster_queue).collect::<Vec<_>>(), [0, 1]);
 

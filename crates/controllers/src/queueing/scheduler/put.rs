@@ -73,3 +73,84 @@ async fn look(
 fn is_answer(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && !matches!(status.code, 408 | 429))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use parking_lot::Mutex;
+    use serde_json::Value;
+    use usher_api::kueue::Workload;
+
+    use super::*;
+
+    /// A server that answers in turn: with a code, and whether it did what it was asked to.
+    #[derive(Default)]
+    struct Server {
+        stored: Value,
+        answers: VecDeque<(u16, bool)>,
+        writes: usize,
+    }
+
+    fn client(server: &Arc<Mutex<Server>>) -> Client {
+        let server = server.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = server.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let asked: Value = serde_json::from_slice(&body.collect_bytes().await?).unwrap_or_default();
+                let mut server = server.lock();
+                if parts.method == Method::GET {
+                    return answer(200, server.stored.clone());
+                }
+                server.writes += 1;
+                let (code, does) = server.answers.pop_front().expect("an answer");
+                if asked["metadata"]["resourceVersion"] != server.stored["metadata"]["resourceVersion"] {
+                    return answer(409, status(409));
+                }
+                if does {
+                    server.stored["status"] = json!({"admission": {"clusterQueue": "q", "podSetAssignments": []}});
+                    server.stored["metadata"]["resourceVersion"] = json!("8");
+                }
+                if code == 200 { answer(200, server.stored.clone()) } else { answer(code, status(code)) }
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn answer(code: u16, body: Value) -> Result<Response<Body>, kube::Error> {
+        Ok(Response::builder().status(code).body(Body::from(body.to_string().into_bytes())).expect("an answer"))
+    }
+
+    fn status(code: u16) -> Value {
+        json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "No"})
+    }
+
+    async fn outcome(answers: &[(u16, bool)]) -> (Option<String>, usize) {
+        let stored = json!({"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": {"name": "w", "namespace": "n",
+            "uid": "u", "resourceVersion": "7"}, "spec": {"queueName": "q", "podSets": []}});
+        let of: Workload = serde_json::from_value(stored.clone()).expect("a workload");
+        let admission = json!({"admission": {"clusterQueue": "q", "podSetAssignments": []}});
+        let to = serde_json::from_value(admission).expect("a status");
+        let write = Write { of: Arc::new(of), to, kind: Kind::Admission, told: Vec::new() };
+        let server = Server { stored, answers: answers.iter().copied().collect(), writes: 0 };
+        let server = Arc::new(Mutex::new(server));
+        let now = put(&client(&server), &write).await;
+        let writes = server.lock().writes;
+        (now.and_then(|now| now.metadata.resource_version.clone()), writes)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_ends_with_an_answer_that_settles_it() {
+        let written = Some("8".to_owned());
+        assert_eq!(outcome(&[(200, true)]).await, (written.clone(), 1));
+        assert_eq!(outcome(&[(409, false)]).await, (None, 1), "somebody was faster");
+        assert_eq!(outcome(&[(404, false)]).await, (None, 1));
+        assert_eq!(outcome(&[(429, false), (429, false), (200, true)]).await, (written.clone(), 3));
+        assert_eq!(outcome(&[(504, false), (200, true)]).await, (written.clone(), 2), "it was not carried out");
+        assert_eq!(outcome(&[(504, true), (200, true)]).await, (written, 2), "it was, and only the answer was lost");
+        assert_eq!(outcome(&[(504, false), (409, false)]).await, (None, 2), "somebody was faster in between");
+    }
+}
