@@ -267,21 +267,27 @@ async fn a_year_of_half_past_two_in_berlin_has_a_day_without_and_a_day_with_two(
     assert_eq!((all.len(), all.iter().filter(|a| a.starts_with("2026-03-29")).count()), (365, 0));
 }
 
-/// The whole year where the server is compiled to be fast (seconds), else the weeks of both clock changes: a firing is some
-/// six requests, and 8,760 of them cost an unoptimised server minutes. That year is decided in `usher-controllers`' tests.
+async fn run_every_hour_in_berlin(first: jiff::civil::Date, days: i64) {
+    let started = Instant::now();
+    let start = first.at(0, 0, 0, 0).to_zoned(TimeZone::UTC).expect("a time").timestamp();
+    let slots = (-1..days * 24 - 1).map(|hour| start + SignedDuration::from_hours(hour)).collect();
+    run_in_berlin("0 * * * *", first, days as u64, slots).await;
+    println!("{days} days in {:.1?}", started.elapsed());
+}
+
+/// The hours of a whole year are decided in `usher-controllers`' tests.
+#[tokio::test(start_paused = true)]
+async fn every_hour_around_both_clock_changes_in_berlin_comes_once() {
+    run_every_hour_in_berlin(jiff::civil::date(2026, 3, 26), 6).await;
+    run_every_hour_in_berlin(jiff::civil::date(2026, 10, 22), 6).await;
+}
+
+/// Where the server is compiled to be fast this takes seconds: a firing is some six requests, and 8,760 of them cost an
+/// unoptimised server minutes.
+#[cfg(not(debug_assertions))]
 #[tokio::test(start_paused = true)]
 async fn a_year_of_every_hour_in_berlin_has_every_hour_once() {
-    let spans = match cfg!(debug_assertions) {
-        true => vec![(jiff::civil::date(2026, 3, 26), 6), (jiff::civil::date(2026, 10, 22), 6)],
-        false => vec![(jiff::civil::date(2026, 1, 1), 365)],
-    };
-    for (first, days) in spans {
-        let started = Instant::now();
-        let start = first.at(0, 0, 0, 0).to_zoned(TimeZone::UTC).expect("a time").timestamp();
-        let slots = (-1..i64::from(days) * 24 - 1).map(|hour| start + SignedDuration::from_hours(hour)).collect();
-        run_in_berlin("0 * * * *", first, days as u64, slots).await;
-        println!("{days} days in {:.1?}", started.elapsed());
-    }
+    run_every_hour_in_berlin(jiff::civil::date(2026, 1, 1), 365).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -517,14 +523,160 @@ async fn ten_thousand_cron_jobs_cost_nothing_between_slots() {
 async fn the_skew_is_measured_once_per_job() {
     let plane = Plane::start("2026-11-16T00:09:00Z").await;
     plane.create("c", json!({})).await;
+    let measured = |expected: &[&str]| {
+        let mut registry = prometheus_client::registry::Registry::default();
+        plane.metrics.register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+        for line in expected {
+            let line = format!("cronjob_controller_job_creation_skew_duration_seconds_{line}\n");
+            assert!(text.contains(&line), "{line} in\n{text}");
+        }
+    };
     plane.pass(25 * 60).await;
-    let mut registry = prometheus_client::registry::Registry::default();
-    plane.metrics.register(&mut registry);
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
-    let name = "cronjob_controller_job_creation_skew_duration_seconds";
-    for line in [format!("{name}_count 3"), format!("{name}_sum 0.0"), format!("{name}_bucket{{le=\"512.0\"}} 3")] {
-        assert!(text.contains(&line), "{line} in\n{text}");
+    measured(&["count 3", "sum 0.0", "bucket{le=\"1.0\"} 3", "bucket{le=\"512.0\"} 3"]);
+    // From 00:34:00 to a minute and a half after the next slot.
+    plane.clock.jump(SignedDuration::from_secs(6 * 60 + 90));
+    plane.pass(5).await;
+    measured(&["count 4", "sum 90.0", "bucket{le=\"64.0\"} 3", "bucket{le=\"128.0\"} 4"]);
+}
+
+/// Anybody who may write the status can list anything. What no Job can be found for is gone, and stops nothing.
+#[tokio::test(start_paused = true)]
+async fn what_is_listed_and_does_not_exist_is_removed_whatever_it_says() {
+    let plane = Plane::start("2026-11-16T00:08:00Z").await;
+    plane.create("c", json!({"concurrencyPolicy": "Forbid", "jobTemplate": ending("hold")})).await;
+    let listed = json!([
+        {"kind": "Job", "namespace": "default", "name": "no-uid"},
+        {"kind": "Job", "namespace": "default", "name": "no-uid-2", "uid": ""},
+        {"kind": "Job", "name": "no-namespace", "uid": "u1"},
+        {"kind": "Job", "namespace": "elsewhere", "name": "far", "uid": "u2"},
+        {"kind": "Job", "namespace": "default", "uid": "u3"},
+        {"kind": "Job", "namespace": "default", "name": "a?limit=1", "uid": "u4"},
+        {"kind": "Job", "namespace": "default", "name": "../cronjobs/c"},
+    ]);
+    let patch = Patch::Merge(json!({"status": {"active": listed}}));
+    plane.crons().patch_status("c", &Default::default(), &patch).await.expect("a status");
+    plane.pass(60).await;
+    assert_eq!(plane.cron("c").await.status.and_then(|s| s.active), None);
+    let told = plane.events().await;
+    for name in ["no-uid", "no-uid-2", "no-namespace", "far", "", "a?limit=1", "../cronjobs/c"] {
+        assert!(told.contains(&format!("MissingJob: Active job went missing: {name}")), "{name} in {told:#?}");
+    }
+    plane.pass(120).await;
+    assert_eq!(plane.scheduled(), ["2026-11-16T00:10:00Z"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_listed_job_without_a_uid_is_replaced_like_any_other() {
+    let plane = Plane::start("2026-11-16T00:09:00Z").await;
+    plane.create("c", json!({"concurrencyPolicy": "Replace", "jobTemplate": ending("hold")})).await;
+    plane.pass(120).await;
+    let first = plane.created.lock().expect("the list")[0].name_any();
+    let listed = json!([{"kind": "Job", "namespace": "default", "name": first}]);
+    let patch = Patch::Merge(json!({"status": {"active": listed}}));
+    plane.crons().patch_status("c", &Default::default(), &patch).await.expect("a status");
+    plane.pass(600).await;
+    let active = plane.cron("c").await.status.and_then(|s| s.active).expect("active");
+    let jobs = plane.jobs().list(&ListParams::default()).await.expect("jobs").items;
+    assert_eq!((jobs.len(), active.len()), (1, 1));
+    assert_eq!(active[0].uid, jobs[0].metadata.uid);
+    assert_eq!(plane.scheduled().len(), 2);
+}
+
+/// The new Job does not wait for the old one's end, here as upstream.
+#[tokio::test(start_paused = true)]
+async fn a_replacing_run_does_not_wait_for_a_job_that_a_finalizer_holds() {
+    let plane = Plane::start("2026-11-16T00:09:00Z").await;
+    plane.create("c", json!({"concurrencyPolicy": "Replace", "jobTemplate": ending("hold")})).await;
+    plane.pass(120).await;
+    let first = plane.created.lock().expect("the list")[0].name_any();
+    let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+    plane.jobs().patch(&first, &Default::default(), &hold).await.expect("held");
+    plane.pass(20 * 60).await;
+    let expected = ["2026-11-16T00:10:00Z", "2026-11-16T00:20:00Z", "2026-11-16T00:30:00Z"];
+    assert_eq!(plane.scheduled(), expected);
+    let jobs = plane.jobs().list(&ListParams::default()).await.expect("jobs").items;
+    let going: Vec<_> = jobs.iter().map(|job| job.metadata.deletion_timestamp.is_some()).collect();
+    assert_eq!((jobs[0].name_any(), going), (first, vec![true, false]));
+    let active = plane.cron("c").await.status.and_then(|s| s.active).expect("active");
+    assert_eq!((active.len(), &active[0].uid), (1, &jobs[1].metadata.uid));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slot_that_is_noticed_after_its_deadline_starts_nothing() {
+    let plane = Plane::start("2026-11-16T00:09:00Z").await;
+    plane.create("c", json!({"startingDeadlineSeconds": 60})).await;
+    plane.pass(10).await;
+    plane.clock.jump(SignedDuration::from_mins(5));
+    plane.pass(60).await;
+    assert!(plane.scheduled().is_empty(), "00:10 is over since four minutes");
+    plane.pass(6 * 60).await;
+    assert_eq!(plane.scheduled(), ["2026-11-16T00:20:00Z"], "the next one is on time");
+    // 00:21:10, to half a minute after the slot.
+    plane.clock.jump(SignedDuration::from_secs(9 * 60 + 20));
+    plane.pass(5).await;
+    assert_eq!(plane.scheduled()[1..], ["2026-11-16T00:30:00Z"], "late, but within its deadline");
+}
+
+/// A CronJob as it may be in the store from before its rules were what they are.
+async fn store_as(plane: &Plane, name: &str, from: &str, to: &str) {
+    let mould = plane.create("mould", json!({"suspend": true})).await;
+    let bytes = plane.store.get("batch/cronjobs", "default/mould").expect("it is there").value.clone();
+    let text = String::from_utf8(bytes.to_vec()).expect("JSON").replace("\"suspend\":true", "\"suspend\":false");
+    assert!(text.contains(from), "{from} in {text}");
+    let text = text.replace(&mould.uid().expect("a uid"), &format!("{name}-uid"));
+    let text = text.replace("\"mould\"", &format!("\"{name}\"")).replace(from, to);
+    let put = usher_store::Op::Put(text.into());
+    let key = format!("default/{name}");
+    plane.store.write("batch/cronjobs", &key, put, usher_store::Expect::Absent).await.expect("stored");
+    plane.crons().delete("mould", &Default::default()).await.expect("deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn why_a_cron_job_cannot_run_is_told() {
+    let plane = Plane::start("2026-11-16T00:09:00Z").await;
+    let mut template = ending("");
+    template["metadata"]["labels"] = json!({"a b": "c d"});
+    plane.create("labels", json!({"jobTemplate": template})).await;
+    store_as(&plane, "zone", "\"suspend\":false", "\"suspend\":false,\"timeZone\":\"Narnia\"").await;
+    store_as(&plane, "within", "\"*/10 * * * *\"", "\"TZ=Asia/Kolkata */10 * * * *\"").await;
+    plane.pass(90).await;
+    let told = plane.events().await;
+    for expected in [
+        "FailedCreate: Error creating job: Job.batch \"labels-29913130\" is invalid: [metadata.labels: Invalid value: \"a b\": ",
+        "UnknownTimeZone: invalid timeZone: \"Narnia\": unknown time zone Narnia",
+        "UnsupportedSchedule: CRON_TZ or TZ used in schedule \"TZ=Asia/Kolkata */10 * * * *\" is not officially supported",
+    ] {
+        assert!(told.iter().any(|event| event.starts_with(expected)), "{expected} in {told:#?}");
+    }
+    let made: Vec<_> = plane.created.lock().expect("the list").iter().map(|job| job.name_any()).collect();
+    assert_eq!(made, ["within-29913130"], "frowned upon, and followed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_updates_a_zone_within_a_schedule_is_warned() {
+    let plane = Plane::start("2026-11-16T00:09:00Z").await;
+    store_as(&plane, "within", "\"*/10 * * * *\"", "\"TZ=Asia/Kolkata */10 * * * *\"").await;
+    store_as(&plane, "without", "*/10", "*/20").await;
+    for (name, expected) in [
+        (
+            "within",
+            Some(
+                "299 - \"cannot use TZ or CRON_TZ in spec.spec.schedule, use timeZone instead, see \
+                 https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details\"",
+            ),
+        ),
+        ("without", None),
+    ] {
+        let request = Request::patch(format!("/apis/batch/v1/namespaces/default/cronjobs/{name}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(Body::from(json!({"metadata": {"labels": {"a": "b"}}}).to_string().into_bytes()))
+            .expect("a request");
+        let service = plane.server.service_as(User::new("tester", &[MASTERS]));
+        let answer = service.oneshot(request).await.expect("an answer");
+        let warning = answer.headers().get("warning").and_then(|value| value.to_str().ok());
+        assert_eq!((answer.status(), warning), (StatusCode::OK, expected), "{name}");
     }
 }
 
@@ -631,6 +783,40 @@ fn kubectl_sees_when_a_job_was_meant_to_run() {
     );
     assert_eq!(metrics.lines().count(), 2, "{metrics}");
     assert!(metrics.contains("cronjob_controller_job_creation_skew_duration_seconds_count 1"), "{metrics}");
+}
+
+/// Twenty CronJobs become due one after the other, and the process is killed just after the first, the fourth, ... of them.
+#[test]
+fn the_binary_killed_around_slots_creates_each_job_once() {
+    let flags = ["--node=false"];
+    let mut machine = need!(harness::machine::Machine::start_without_node(&flags));
+    let names: Vec<_> = (10..30).map(|number| format!("c{number}")).collect();
+    for name in &names {
+        machine.apply(&json!({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": name},
+            "spec": cron(name, json!({"schedule": "0 0 1 1 *"})).spec}));
+    }
+    let last = r#"{"status":{"lastScheduleTime":"2020-06-01T00:00:00Z"}}"#;
+    let due = format!("patch cronjob {} --subresource=status --type=merge -p '{last}'", names.join(" "));
+    for patched in (1..names.len()).step_by(3) {
+        let mut patch = machine.follow(&due);
+        while patch.stdout_lines() < patched && patch.is_running() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        machine.kill();
+        drop(patch.stop());
+        machine.up(&flags);
+    }
+    let all = machine.kubectl(&due);
+    assert_eq!(all.code, Some(0), "{}\n{}", all.stderr, machine.log_tail());
+    machine.wait("get cronjobs -o json", "one Job listed for each", |text| {
+        let crons: Value = serde_json::from_str(text).unwrap_or_default();
+        let active = |cron: &Value| cron["status"]["active"].as_array().map_or(0, Vec::len);
+        crons["items"].as_array().is_some_and(|crons| crons.iter().all(|cron| active(cron) == 1))
+    });
+    let jobs: Value = serde_json::from_str(&machine.kubectl("get jobs -o json").stdout).expect("JSON");
+    let jobs = jobs["items"].as_array().expect("a list");
+    let owners: Vec<_> = jobs.iter().map(|job| job["metadata"]["ownerReferences"][0]["name"].as_str()).collect();
+    assert_eq!(owners, names.iter().map(|name| Some(name.as_str())).collect::<Vec<_>>());
 }
 
 #[test]

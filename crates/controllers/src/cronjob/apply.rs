@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{CronJob, CronJobStatus, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use usher_env::Clock;
 
-use super::decide::{self, Observed, Start, Then, controller, decide, forgotten, is_active, surplus, unseen};
+use super::decide::{self, Observed, Start, Then, controller, decide, forgotten, is_active, surplus, uid_of, unseen};
+use super::job;
 use super::metrics::Metrics;
 use super::notes::Note;
-use super::{Policy, job};
-use crate::runtime::objects::{is_already_exists, is_namespace_terminating, is_not_found, sentence};
+use super::run::Policy;
+use crate::runtime::objects::{is_already_exists, is_conflict, is_namespace_terminating, is_not_found, sentence};
 use crate::runtime::{Index, Key, Outcome, Recorder, Store};
 
 #[derive(Debug, thiserror::Error)]
@@ -96,18 +98,22 @@ impl Runner {
     async fn reap(&self, cron: &CronJob, jobs: &[Arc<Job>]) -> BTreeSet<String> {
         let mut reaped = BTreeSet::new();
         for job in surplus(cron, jobs) {
-            if self.delete(cron, job.metadata.name.as_deref().unwrap_or_default()).await {
+            let meta = &job.metadata;
+            if self.delete(cron, &self.jobs_of(cron), meta.name.as_deref().unwrap_or_default(), meta.uid.clone()).await
+            {
                 reaped.extend(job.metadata.uid.clone());
             }
         }
         reaped
     }
 
-    async fn delete(&self, cron: &CronJob, name: &str) -> bool {
-        match self.jobs_of(cron).delete(name, &DeleteParams::background()).await {
+    /// That very Job: another one that has its name by now is none of ours to delete.
+    async fn delete(&self, cron: &CronJob, jobs: &Api<Job>, name: &str, uid: Option<String>) -> bool {
+        let only = Preconditions { uid, resource_version: None };
+        match jobs.delete(name, &DeleteParams::background().preconditions(only)).await {
             Ok(_) => self.tell(cron, &Note::Deleted { job: name.to_owned() }),
             // Somebody was faster, or we were and the cache has not heard of it.
-            Err(error) if is_not_found(&error) => {}
+            Err(error) if is_not_found(&error) || is_conflict(&error) => {}
             Err(error) => {
                 self.tell(cron, &Note::FailedDelete { why: sentence(&error) });
                 return false;
@@ -122,7 +128,7 @@ impl Runner {
         mut cron: Arc<CronJob>,
         jobs: &[Arc<Job>],
         reaped: &BTreeSet<String>,
-    ) -> Result<(Arc<CronJob>, BTreeSet<String>), (Arc<CronJob>, Error)> {
+    ) -> Result<(Arc<CronJob>, Vec<ObjectReference>), (Arc<CronJob>, Error)> {
         let strangers = forgotten(&cron, jobs);
         if !strangers.is_empty() {
             let name = cron.metadata.name.as_deref().unwrap_or_default();
@@ -135,12 +141,15 @@ impl Runner {
                 cron = Arc::new(now);
             }
         }
-        let mut missing = BTreeSet::new();
-        for listed in unseen(&cron, jobs) {
-            let Some(uid) = listed.uid.filter(|uid| !reaped.contains(uid)) else { continue };
-            match self.jobs_of(&cron).get_metadata_opt(&listed.name.unwrap_or_default()).await {
+        let mut missing = Vec::new();
+        for listed in unseen(&cron, jobs).into_iter().filter(|listed| !reaped.contains(uid_of(listed))) {
+            let found = match self.place(&listed) {
+                None => Ok(None),
+                Some((jobs, name)) => jobs.get_metadata_opt(name).await,
+            };
+            match found {
                 Ok(Some(_)) => {}
-                Ok(None) => drop(missing.insert(uid)),
+                Ok(None) => missing.push(listed),
                 Err(error) => return Err((cron, error.into())),
             }
         }
@@ -149,16 +158,20 @@ impl Runner {
 
     async fn start(&self, cron: &CronJob, start: Start, status: &mut CronJobStatus) -> Result<Outcome, Error> {
         for old in &start.replaces {
-            let name = old.name.as_deref().unwrap_or_default();
-            if let Err(error) = self.jobs_of(cron).get_metadata(name).await {
-                self.tell(cron, &Note::FailedGet { why: sentence(&error) });
-                return Err(error.into());
+            if let Some((jobs, name)) = self.place(old) {
+                let found = match jobs.get_metadata(name).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        self.tell(cron, &Note::FailedGet { why: sentence(&error) });
+                        return Err(error.into());
+                    }
+                };
+                let uid = old.uid.clone().filter(|uid| !uid.is_empty()).or(found.metadata.uid);
+                if !self.delete(cron, &jobs, name, uid).await {
+                    return Err(Error::Replace(format!("{}/{name}", old.namespace.as_deref().unwrap_or_default())));
+                }
             }
-            if !self.delete(cron, name).await {
-                let namespace = cron.metadata.namespace.as_deref().unwrap_or_default();
-                return Err(Error::Replace(format!("{namespace}/{name}")));
-            }
-            old.uid.iter().for_each(|uid| decide::remove(status, uid));
+            decide::unlist(status, |listed| listed == old);
         }
         let then = start.wait.map_or(Outcome::Settled, Outcome::After);
         let job = match self.jobs_of(cron).create(&PostParams::default(), &start.job).await {
@@ -204,6 +217,17 @@ impl Runner {
             self.written.lock().insert(key.clone(), revision);
         }
         Ok(())
+    }
+
+    /// Where an entry of `status.active` says that its Job is, in its own namespace as upstream; nowhere if it says what
+    /// cannot be a Job's name. Anybody who may write the status may have written it.
+    fn place<'a>(&self, listed: &'a ObjectReference) -> Option<(Api<Job>, &'a str)> {
+        let plain = |name: &&str| {
+            !name.is_empty() && name.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.'))
+        };
+        let namespace = listed.namespace.as_deref().filter(plain).filter(|name| !name.contains('.'))?;
+        let name = listed.name.as_deref().filter(plain).filter(|name| !name.starts_with('.'))?;
+        Some((Api::namespaced(self.client.clone(), namespace), name))
     }
 
     fn jobs_of(&self, cron: &CronJob) -> Api<Job> {

@@ -13,9 +13,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use usher_api::cron::{Schedule, load_zone};
 
+use super::job;
 use super::notes::Note;
+use super::run::Policy;
 use super::slots::{self, Missed};
-use super::{Policy, job};
+
+/// Values of `spec.concurrencyPolicy`; all others allow.
+const FORBID: &str = "Forbid";
+const REPLACE: &str = "Replace";
 
 /// What is known when it is decided.
 pub struct Observed<'a> {
@@ -23,8 +28,8 @@ pub struct Observed<'a> {
     pub jobs: &'a [Arc<Job>],
     /// Uids of finished Jobs that have just been deleted for the history's sake.
     pub reaped: &'a BTreeSet<String>,
-    /// Uids in `status.active` of which the server says that they do not exist.
-    pub missing: &'a BTreeSet<String>,
+    /// Entries of `status.active` of which the server says that they do not exist.
+    pub missing: &'a [ObjectReference],
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -80,9 +85,9 @@ fn bookkeeping(seen: &Observed, notes: &mut Vec<Note>) -> CronJobStatus {
             Some(condition) => {
                 if active {
                     remove(&mut status, uid);
-                    notes.push(Note::SawCompletedJob { job: name_of(job), condition: condition.to_owned() });
+                    notes.push(Note::SawCompletedJob { job: name_of(job), condition });
                 }
-                if condition == "Complete" {
+                if condition == Ended::Complete {
                     let completed = job.status.as_ref().and_then(|s| s.completion_time.as_ref()).map(|time| time.0);
                     let known = status.last_successful_time.as_ref().map(|time| time.0);
                     status.last_successful_time = completed.max(known).map(Time);
@@ -90,11 +95,9 @@ fn bookkeeping(seen: &Observed, notes: &mut Vec<Note>) -> CronJobStatus {
             }
         }
     }
-    for gone in active(&status).to_vec() {
-        if let Some(uid) = gone.uid.as_ref().filter(|uid| seen.missing.contains(*uid)) {
-            notes.push(Note::MissingJob { job: gone.name.clone().unwrap_or_default() });
-            remove(&mut status, uid);
-        }
+    for gone in active(&status).to_vec().iter().filter(|listed| seen.missing.contains(listed)) {
+        notes.push(Note::MissingJob { job: gone.name.clone().unwrap_or_default() });
+        unlist(&mut status, |listed| listed == gone);
     }
     status
 }
@@ -166,12 +169,14 @@ pub(super) fn start_or_wait(
     if active(&status).iter().any(same) || status.last_schedule_time == Some(Time(slot)) {
         return wait(cron, schedule, now, policy);
     }
-    let policy_name = cron.spec.concurrency_policy.as_deref();
-    if policy_name == Some("Forbid") && !active(&status).is_empty() {
-        notes.push(Note::JobAlreadyActive);
-        return wait(cron, schedule, now, policy);
-    }
-    let replaces = if policy_name == Some("Replace") { active(&status).to_vec() } else { Vec::new() };
+    let replaces = match cron.spec.concurrency_policy.as_deref() {
+        Some(FORBID) if !active(&status).is_empty() => {
+            notes.push(Note::JobAlreadyActive);
+            return wait(cron, schedule, now, policy);
+        }
+        Some(REPLACE) => active(&status).to_vec(),
+        _ => Vec::new(),
+    };
     let used =
         CronJob { status: Some(CronJobStatus { last_schedule_time: Some(Time(slot)), ..status }), ..cron.clone() };
     Then::Start(Box::new(Start {
@@ -189,7 +194,8 @@ fn wait(cron: &CronJob, schedule: &Schedule, now: Timestamp, policy: &Policy) ->
 /// Finished Jobs beyond what the history may hold, oldest first, successful ones before failed ones.
 pub fn surplus(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<Arc<Job>> {
     let spec = &cron.spec;
-    let limits = [("Complete", spec.successful_jobs_history_limit), ("Failed", spec.failed_jobs_history_limit)];
+    let limits =
+        [(Ended::Complete, spec.successful_jobs_history_limit), (Ended::Failed, spec.failed_jobs_history_limit)];
     let mut out = Vec::new();
     for (condition, limit) in limits {
         let Some(limit) = limit else { continue };
@@ -215,9 +221,9 @@ pub fn forgotten<'a>(cron: &CronJob, jobs: &'a [Arc<Job>]) -> Vec<&'a str> {
 
 /// Jobs that the CronJob lists and nobody has seen: they may be newer than what was seen.
 pub fn unseen(cron: &CronJob, jobs: &[Arc<Job>]) -> Vec<ObjectReference> {
-    let seen: BTreeSet<_> = jobs.iter().filter_map(|job| job.metadata.uid.as_ref()).collect();
+    let seen: BTreeSet<_> = jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
     let listed = cron.status.as_ref().map_or(&[][..], active);
-    listed.iter().filter(|r| r.uid.as_ref().is_none_or(|uid| !seen.contains(uid))).cloned().collect()
+    listed.iter().filter(|listed| !seen.contains(uid_of(listed))).cloned().collect()
 }
 
 pub fn controller(job: &Job) -> Option<&OwnerReference> {
@@ -225,10 +231,25 @@ pub fn controller(job: &Job) -> Option<&OwnerReference> {
 }
 
 /// The condition by which a Job has ended.
-pub fn finished(job: &Job) -> Option<&str> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    Complete,
+    Failed,
+}
+
+impl Ended {
+    pub fn condition(self) -> &'static str {
+        match self {
+            Ended::Complete => "Complete",
+            Ended::Failed => "Failed",
+        }
+    }
+}
+
+pub fn finished(job: &Job) -> Option<Ended> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    let ended = conditions.iter().find(|c| matches!(&*c.type_, "Complete" | "Failed") && c.status == "True")?;
-    Some(&ended.type_)
+    let mut met = conditions.iter().filter(|c| c.status == "True");
+    met.find_map(|c| [Ended::Complete, Ended::Failed].into_iter().find(|ended| ended.condition() == c.type_))
 }
 
 pub fn active(status: &CronJobStatus) -> &[ObjectReference] {
@@ -236,12 +257,21 @@ pub fn active(status: &CronJobStatus) -> &[ObjectReference] {
 }
 
 pub fn is_active(status: &CronJobStatus, uid: &str) -> bool {
-    active(status).iter().any(|r| r.uid.as_deref() == Some(uid))
+    active(status).iter().any(|listed| uid_of(listed) == uid)
+}
+
+/// An entry that somebody wrote without a uid has the empty one, as upstream.
+pub fn uid_of(listed: &ObjectReference) -> &str {
+    listed.uid.as_deref().unwrap_or_default()
 }
 
 pub fn remove(status: &mut CronJobStatus, uid: &str) {
+    unlist(status, |listed| uid_of(listed) == uid);
+}
+
+pub fn unlist(status: &mut CronJobStatus, which: impl Fn(&ObjectReference) -> bool) {
     if let Some(active) = &mut status.active {
-        active.retain(|r| r.uid.as_deref() != Some(uid));
+        active.retain(|listed| !which(listed));
         if active.is_empty() {
             status.active = None;
         }

@@ -9,7 +9,8 @@ use k8s_openapi::api::batch::v1::CronJob;
 use usher_env::Clock;
 
 use super::notes::Note;
-use super::{Policy, slots};
+use super::run::Policy;
+use super::slots;
 use crate::runtime::{Key, Meta, Recorder, Signal, Store, WorkQueue};
 
 pub(super) struct Ear {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use usher_api::cron::load_zone;
 
-use super::Policy;
+use super::run::Policy;
 
 /// KEP-4026.
 pub const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";

@@ -6,6 +6,7 @@ use k8s_openapi::api::batch::v1::CronJob;
 use k8s_openapi::api::core::v1::ObjectReference;
 use usher_api::cron::quote;
 
+use super::decide::Ended;
 use crate::runtime::Recorder;
 use crate::runtime::events::Severity;
 
@@ -16,7 +17,7 @@ pub enum Note {
     },
     SawCompletedJob {
         job: String,
-        condition: String,
+        condition: Ended,
     },
     MissingJob {
         job: String,
@@ -71,7 +72,7 @@ impl Note {
                 (Warning, "UnexpectedJob", message)
             }
             Note::SawCompletedJob { job, condition } => {
-                (Normal, "SawCompletedJob", format!("Saw completed job: {job}, condition: {condition}"))
+                (Normal, "SawCompletedJob", format!("Saw completed job: {job}, condition: {}", condition.condition()))
             }
             Note::MissingJob { job } => (Normal, "MissingJob", format!("Active job went missing: {job}")),
             Note::UnknownTimeZone { zone, why } => {

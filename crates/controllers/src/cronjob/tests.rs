@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::decide::{Decision, Observed, Then, decide, forgotten, start_or_wait, surplus, unseen};
+use super::decide::{Decision, Ended, Observed, Then, decide, forgotten, start_or_wait, surplus, unseen};
 use super::hear::{Timetable, Wake, wake};
 use super::notes::Note;
-use super::{Policy, job, slots};
+use super::run::Policy;
+use super::{job, slots};
 use crate::runtime::events::Severity;
 
 /// Created at midnight, every hour.
@@ -49,12 +51,12 @@ fn listed(name: &str, uid: &str) -> Value {
 struct World {
     cron: CronJob,
     jobs: Vec<Arc<Job>>,
-    missing: BTreeSet<String>,
+    missing: Vec<ObjectReference>,
 }
 
 impl World {
     fn of(cron: CronJob) -> World {
-        World { cron, jobs: vec![], missing: BTreeSet::new() }
+        World { cron, jobs: vec![], missing: vec![] }
     }
 
     fn decide(&self, now: Timestamp) -> Decision {
@@ -253,7 +255,7 @@ fn a_cron_job_on_its_way_out_only_keeps_its_books() {
     cron.metadata.deletion_timestamp = cron.metadata.creation_timestamp.clone();
     let jobs = vec![job("done", "d", Some("Failed"), json!({}))];
     let decision = World { jobs, ..World::of(cron) }.decide(at("01:00:00"));
-    assert_eq!(decision.notes, [Note::SawCompletedJob { job: "done".into(), condition: "Failed".into() }]);
+    assert_eq!(decision.notes, [Note::SawCompletedJob { job: "done".into(), condition: Ended::Failed }]);
     assert_eq!((decision.status.active, decision.then), (None, Then::Rest));
 }
 
@@ -267,7 +269,7 @@ fn the_books_follow_the_jobs() {
             job("runs", "r", None, json!({})),
             job("strange", "s", None, json!({})),
         ],
-        missing: BTreeSet::from(["l".to_owned()]),
+        missing: vec![serde_json::from_value(listed("lost", "l")).unwrap()],
         cron: cron(json!({}), active),
     };
     assert_eq!(forgotten(&world.cron, &world.jobs), ["s"]);
@@ -289,6 +291,20 @@ fn the_books_follow_the_jobs() {
         "strangers are not adopted"
     );
     assert_eq!(decision.status.last_successful_time.unwrap().0, at("00:40:00"));
+}
+
+#[test]
+fn an_entry_without_a_uid_is_asked_about_and_removed_when_its_job_is_missing() {
+    let entry = |name: &str| json!({"kind": "Job", "namespace": "n", "name": name});
+    let status = json!({"active": [entry("gone"), entry("there")], "lastScheduleTime": "2026-11-16T00:00:00Z"});
+    let mut world = World::of(cron(json!({"concurrencyPolicy": "Forbid"}), status));
+    assert_eq!(unseen(&world.cron, &world.jobs).len(), 2);
+    world.missing = vec![serde_json::from_value(entry("gone")).unwrap()];
+    let decision = world.decide(at("01:00:00"));
+    assert_eq!(decision.notes, [Note::MissingJob { job: "gone".into() }, Note::JobAlreadyActive]);
+    world.missing.push(serde_json::from_value(entry("there")).unwrap());
+    let decision = world.decide(at("01:00:00"));
+    assert_eq!((decision.status.active.clone(), &then(&decision)[..14]), (None, "start 01:00:00"));
 }
 
 #[test]
@@ -382,7 +398,7 @@ fn notes_read_as_upstreams_events() {
             "Warning UnexpectedJob: Saw a job that the controller did not create or forgot: j",
         ),
         (
-            Note::SawCompletedJob { job: s("j"), condition: s("Complete") },
+            Note::SawCompletedJob { job: s("j"), condition: Ended::Complete },
             "Normal SawCompletedJob: Saw completed job: j, condition: Complete",
         ),
         (Note::MissingJob { job: s("j") }, "Normal MissingJob: Active job went missing: j"),
@@ -434,7 +450,7 @@ fn live(mut cron: CronJob, from: Timestamp, until: Timestamp) -> Vec<String> {
     while now < until {
         let gone: Vec<_> = surplus(&cron, &jobs).into_iter().map(|job| job.metadata.uid.clone()).collect();
         jobs.retain(|job| !gone.contains(&job.metadata.uid));
-        let seen = Observed { cron: &cron, jobs: &jobs, reaped: &nobody, missing: &nobody };
+        let seen = Observed { cron: &cron, jobs: &jobs, reaped: &nobody, missing: &[] };
         let decision = decide(&seen, now, &Policy::default());
         let mut status = decision.status;
         let wait = match decision.then {
