@@ -304,8 +304,8 @@ impl Book {
     fn is_superseded(&self, key: &Key, object: &Workload) -> bool {
         let owners = object.metadata.owner_references.iter().flatten();
         let parent = owners.into_iter().find(|owner| Some(owner.uid.as_str()) == object.parent_uid());
-        object.role() == Role::Variant
-            && parent.is_some_and(|parent| self.known(&Key::new(&key.namespace, &parent.name)).is_some())
+        let known = parent.and_then(|parent| self.known(&Key::new(&key.namespace, &parent.name)));
+        object.role() == Role::Variant && known.is_some_and(|parent| parent.role() != Role::Parent)
     }
 
     fn note_slice(&mut self, key: &Key, object: &Workload, there: bool) {
